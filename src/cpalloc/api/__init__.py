@@ -1,0 +1,1 @@
+"""The HTTP service; ``cpalloc.api.app.create_app`` builds it."""

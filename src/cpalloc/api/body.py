@@ -1,0 +1,45 @@
+"""Reading requests: bounded bodies, deadlines, and clients that hang up."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from cpalloc.api.errors import GoneError, TooLargeError
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read a request's body.
+
+    Parameters
+    ----------
+    request : Request
+        The request, its body not read yet.
+    limit : int
+        Most bytes to take.
+
+    Raises
+    ------
+    TooLargeError
+        As soon as the body is known to be larger.
+    GoneError
+        When the client hangs up before it has sent everything.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise TooLargeError(limit)
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise TooLargeError(limit)
+    except ClientDisconnect:
+        raise GoneError from None
+    return bytes(body)
+
+
+async def hung_up(request: Request) -> None:
+    """Wait until the client of a request, read to its end, is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

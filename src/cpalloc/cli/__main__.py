@@ -1,0 +1,5 @@
+"""``python -m cpalloc.cli``."""
+
+from cpalloc.cli import main
+
+main()

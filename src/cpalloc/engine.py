@@ -1,0 +1,219 @@
+"""Solve a round, check an answer: compile → greedy and solver → guard → reasons → decode."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.metadata import version as package_version
+from threading import Event
+
+import numpy as np
+
+from cpalloc.explain.reasons import Explainer
+from cpalloc.metrics.fragmentation import fragmentation
+from cpalloc.metrics.occupancy import measures
+from cpalloc.metrics.reservations import reserve
+from cpalloc.models.base import Violation
+from cpalloc.models.constraints.preemption import beneficiaries
+from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.problem.compile import Compiled, compile_round
+from cpalloc.problem.decode import (
+    budget_rows,
+    decisions,
+    fragmentation_row,
+    measures_row,
+    read_decision,
+    reservation_rows,
+)
+from cpalloc.problem.problem import Action, Decision, JobState, Problem
+from cpalloc.schema import Allocation, CheckReport, Round
+from cpalloc.schema import answer as wire
+from cpalloc.solver.guard import guard
+from cpalloc.solver.strict import PartResult, Solution, TierResult, violations
+from cpalloc.solver.solve import solve_problem
+from cpalloc.version import __version__
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A solved round before it is decoded: for those who stay in Python."""
+
+    compiled: Compiled
+    solution: Solution
+    broken: tuple[Violation, ...]
+    compile_s: float
+
+
+def solve(round_: Round, *, cancel: Event | None = None) -> Allocation:
+    """Decide a round and prove how good the decision is.
+
+    Parameters
+    ----------
+    round_
+        The request; ``Round.model_validate(doc)`` reads one.
+    cancel
+        Setting this event stops the solver; the best decision so far is answered.
+
+    Returns
+    -------
+    Allocation
+        One decision per job, the budgets, the tiers with value and bound, promises, measures. There is always one:
+        the status quo with forced ends is feasible.
+
+    Raises
+    ------
+    InputError
+        When the snapshot cannot be trusted as a whole; lists every issue.
+    """
+    began = time.perf_counter()
+    solved = solve_round(round_, cancel=cancel, began=began)
+    return _decode(round_, solved, began)
+
+
+def solve_round(round_: Round, *, cancel: Event | None = None, began: float | None = None) -> Solved:
+    """Compile, solve and guard; the inside of :func:`solve`."""
+    began = time.perf_counter() if began is None else began
+    compiled = compile_round(round_)
+    compile_s = time.perf_counter() - began
+    solution = solve_problem(compiled.problem, began=began, cancel=cancel)
+    solution, broken = guard(compiled.problem, solution)
+    if broken:
+        log.error("guard: %s", "; ".join(v.message for v in broken))
+    return Solved(compiled, solution, tuple(broken), compile_s)
+
+
+def check(round_: Round, allocation: Allocation) -> CheckReport:
+    """Check an answer against its round: every rule it breaks, and the value of every tier, from the answer alone.
+
+    Raises
+    ------
+    InputError
+        When the round itself cannot be used.
+    """
+    problem = compile_round(round_).problem
+    decision, wrong = read_decision(problem, allocation)
+    found = [wire.CheckViolation(constraint="answer", message=f"{job} {what}", jobs=(job,)) for job, what in wrong]
+    try:
+        broken: Sequence[Violation] = violations(problem, decision)
+    except (IndexError, KeyError) as error:  # places that are not in the snapshot; already listed
+        log.info("check stopped at %s", error)
+        broken = ()
+    found += [
+        wire.CheckViolation(constraint=v.constraint, message=v.message, jobs=v.jobs, nodes=v.nodes) for v in broken
+    ]
+    tiers: list[wire.TierValue] = []
+    if not found:
+        holds, blocked = reserve(problem, decision, kept=problem.holds)
+        full = Decision(decision.action, decision.mode, decision.promoted, decision.placement, holds, blocked)
+        for tier in problem.policy.tiers:
+            if tier.name in OBJECTIVES:
+                tiers.append(wire.TierValue(name=tier.name, value=OBJECTIVES[tier.name].evaluate(problem, full)[0]))
+    return CheckReport(violations=tuple(found), tiers=tuple(tiers))
+
+
+def fingerprint(round_: Round) -> str:
+    """sha256 of the request in canonical form: the same for the same question however it was written."""
+    doc = round_.model_dump(mode="json", exclude_defaults=True)
+    return "sha256:" + hashlib.sha256(json.dumps(doc, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _decode(round_: Round, solved: Solved, began: float) -> Allocation:
+    problem, solution = solved.compiled.problem, solved.solution
+    decision, gap = solution.decision, problem.options.gap
+    proved = solution.stop_reason == "proved"
+    victims = np.flatnonzero((decision.action == Action.PREEMPT) & (problem.jobs.state == JobState.EVICTABLE)).tolist()
+    warnings = [wire.Warning(code=w.code, path=w.path, message=w.message) for w in solved.compiled.warnings]
+    if solved.broken:
+        rules = ", ".join(sorted({v.constraint for v in solved.broken}))
+        warnings.append(
+            wire.Warning(
+                code="guard_failed",
+                path="",
+                message=f"the decision found broke {rules}; nothing is changed this round. Please report this round.",
+            )
+        )
+    tiers = tuple(_tier_row(problem, t, decision, gap) for t in solution.tiers)
+    return Allocation(
+        schema_version=1,
+        request_fingerprint=fingerprint(round_),
+        now=round_.now,
+        engine=wire.Engine(cpalloc=__version__, ortools=package_version("ortools")),
+        status="optimal" if proved and all(t.status == "optimal" for t in tiers) else "feasible",
+        stop_reason="guard_failed" if solved.broken else solution.stop_reason,
+        decisions=decisions(
+            problem,
+            decision,
+            [_given(job) for job in solved.compiled.jobs],
+            Explainer(problem, decision, proved=proved).reasons(),
+            {j: beneficiaries(problem, decision, j) for j in victims},
+        ),
+        budgets=budget_rows(problem, decision),
+        tiers=tiers,
+        reservations=reservation_rows(problem, decision),
+        fragmentation=fragmentation_row(problem, fragmentation(problem, decision)),
+        measures=measures_row(measures(problem, decision)),
+        warnings=tuple(warnings),
+        stats=wire.Stats(
+            nodes=len(problem.nodes.names),
+            jobs=len(problem.jobs),
+            compile_s=_seconds(problem, solved.compile_s),
+            build_s=_seconds(problem, solution.build_s),
+            solve_s=_seconds(problem, solution.solve_s),
+            total_s=_seconds(problem, time.perf_counter() - began),
+            variables=solution.variables,
+            constraints=solution.constraints,
+        ),
+    )
+
+
+def _seconds(problem: Problem, seconds: float) -> float:
+    """Seconds for the answer; 0 in deterministic mode, where the same request must give the same bytes."""
+    return 0.0 if problem.options.deterministic else round(seconds, 6)
+
+
+def _given(job: object) -> tuple[wire.DecisionPlacement, ...] | None:
+    """Where the request says a job runs, in wire form."""
+    running = getattr(job, "running", None)
+    if running is None:
+        return None
+    return tuple(wire.DecisionPlacement(node=e.node, gpus=e.gpus) for e in running.placement)
+
+
+def _tier_row(problem: Problem, tier: TierResult, decision: Decision, gap: Fraction) -> wire.TierRow:
+    """A tier as the answer tells it: the decision's value, the bound proved, the gap at which the tier was settled."""
+    final = OBJECTIVES[tier.name].evaluate(problem, decision)
+    parts = tuple(
+        wire.TierPart(
+            name=part.name,
+            value=value,
+            bound=part.bound,
+            gap=_gap(part),
+            status="optimal" if part.proved(gap) else "feasible",
+        )
+        for part, value in zip(tier.parts, final, strict=True)
+    )
+    first = tier.parts[0]
+    return wire.TierRow(
+        name=tier.name,
+        value=final[0],
+        bound=first.bound,
+        gap=_gap(first),
+        status="optimal" if all(p.status == "optimal" for p in parts) else "feasible",
+        bound_source=first.source,
+        seconds=_seconds(problem, tier.seconds),
+        parts=parts if len(parts) > 1 else (),
+    )
+
+
+def _gap(part: PartResult) -> float | None:
+    """Relative gap between the value at which a part was settled and its bound."""
+    if part.bound is None:
+        return None
+    return round((part.best - part.bound) / max(1, abs(part.best)), 6)

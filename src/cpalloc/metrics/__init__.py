@@ -1,0 +1,1 @@
+"""Measures of a round: occupancy, fragmentation, fairness, waits. Pure functions, exact integers and fractions."""

@@ -1,0 +1,78 @@
+"""Preemption: rules 2 and 6 of policy section 4, and the bound on a round's voluntary preemptions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from cpalloc.models.base import Violation
+from cpalloc.models.variables import ModelContext, dot
+from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
+
+
+class Preemption:
+    """Every voluntary preemption makes room for an allocated start of another budget on a node of the victim."""
+
+    name: ClassVar[str] = "preemption"
+
+    def applies(self, problem: Problem) -> bool:
+        """Where anything may be preempted."""
+        return bool((problem.jobs.state == JobState.EVICTABLE).any())
+
+    def build(self, ctx: ModelContext) -> None:
+        """Preempted ⇒ an allocated replica of another budget on one of the victim's nodes; GPUs preempted ≤ bound.
+
+        Where the partition does not tell a leaf's allocated starts from others' the rule is relaxed to *any* allocated
+        start there; the solver refines the partition when that matters.
+        """
+        jobs, held = ctx.problem.jobs, ctx.problem.held
+        cells_of: dict[int, set[int]] = defaultdict(set)
+        for c, cell in enumerate(ctx.layout.cells):
+            for row in cell.rows:
+                cells_of[int(held.job[row])].add(c)
+        for j, preempted in ctx.e.items():
+            leaf = int(jobs.leaf[j])
+            helpers = [
+                ctx.a[k, c]
+                for c in sorted(cells_of[j])
+                for k in ctx.kinds_on[c]
+                if ctx.kind(k).party.mode == Mode.ALLOCATED and ctx.kind(k).party.leaf != leaf
+            ]
+            ctx.model.add(preempted <= dot([(1, h) for h in helpers]))
+        bound = ctx.problem.policy.max_preempted_gpus
+        if bound >= 0 and ctx.e:
+            ctx.model.add(dot([(int(jobs.size[j]), v) for j, v in ctx.e.items()]) <= bound)
+
+    def check(self, problem: Problem, decision: Decision) -> Iterator[Violation]:
+        """Victim by victim, then the sum."""
+        jobs, total = problem.jobs, 0
+        for j in victims(problem, decision):
+            total += int(jobs.size[j])
+            if not beneficiaries(problem, decision, j):
+                yield Violation(
+                    self.name, f"{jobs.ids[j]} is preempted for no allocated start of another budget on its nodes", (jobs.ids[j],)
+                )
+        bound = problem.policy.max_preempted_gpus
+        if 0 <= bound < total:
+            names = tuple(jobs.ids[j] for j in victims(problem, decision))
+            yield Violation(self.name, f"{total} GPUs are preempted, at most {bound} may be", names)
+
+
+def victims(problem: Problem, decision: Decision) -> list[int]:
+    """Jobs preempted without being forced to end."""
+    chosen = (decision.action == Action.PREEMPT) & (problem.jobs.state == JobState.EVICTABLE)
+    return [int(j) for j in np.flatnonzero(chosen)]
+
+
+def beneficiaries(problem: Problem, decision: Decision, job: int) -> tuple[int, ...]:
+    """Allocated starts of other budgets on a node of a preempted job."""
+    nodes = {r.node for r in problem.jobs.placement[job] if r.node >= 0}
+    leaf = problem.jobs.leaf
+    return tuple(
+        j
+        for j, placement in sorted(decision.placement.items())
+        if decision.mode[j] == Mode.ALLOCATED and leaf[j] != leaf[job] and any(r.node in nodes for r in placement)
+    )

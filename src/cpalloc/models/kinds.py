@@ -1,0 +1,251 @@
+"""Who is told apart in the model: cells of like nodes, kinds of replicas, shapes of gangs.
+
+One boolean per (job, node) does not scale, so the model counts. Replicas that no constraint and no tier can tell
+apart are one *kind*; gangs of the same kind, size and required level are one *shape*; nodes in the same state are one
+*cell*. A :class:`Partition` says how finely parties are told apart: coarser ones give a relaxation (a valid bound),
+and the solver refines where a realised answer shows that the difference matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cpalloc.problem.problem import Hold, JobState, Mode, NodeState, Problem
+from cpalloc.problem.releases import start_release_us
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """How finely starts are told apart.
+
+    ``leaves``: leaves whose allocated starts are told from those of others (rule 6 needs a *foreign* beneficiary).
+    ``watched``: jobs whose inversion is stated exactly. ``single``: jobs whose replicas are a kind of their own
+    (locality). ``holds``: reservations that bind new allocated work, ``hard`` of them kept from the last answer.
+    ``delays``: (job, GPU-seconds) that waiting costs the blocked jobs at least. ``split``: no cell of several nodes.
+    """
+
+    leaves: frozenset[int] = frozenset()
+    watched: frozenset[int] = frozenset()
+    single: frozenset[int] = frozenset()
+    holds: tuple[Hold, ...] = ()
+    hard: int = 0
+    delays: tuple[tuple[int, int], ...] = ()
+    split: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Nodes in one state: same finest domain, pool, free GPUs and resources, and the same evictable jobs.
+
+    ``evictable``: (row of ``Problem.held``) for one representative node; cells of more than one node have at most one.
+    """
+
+    nodes: tuple[int, ...]
+    pool: int
+    free: int
+    rows: tuple[int, ...]
+
+    @property
+    def first(self) -> int:
+        """The node that stands for the cell."""
+        return self.nodes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Whose work a replica is, as far as anyone asks: the fields of its signature."""
+
+    mode: int
+    leaf: int = -1
+    bucket: int = 0
+    holds: int = 0
+    job: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Interchangeable replicas in one pool: footprint (GPUs, resources), eligible nodes, rules on sharing, party.
+
+    ``lone`` is the job whose replicas they are where ``max_per_node`` or ``exclusive`` bind (-1: neither binds).
+    """
+
+    pool: int
+    gpus: int
+    resources: tuple[int, ...]
+    eligible: int
+    same_group: bool
+    lone: int
+    max_per_node: int
+    exclusive: bool
+    party: Party
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Interchangeable gangs in one pool: ``replicas`` of a kind inside one domain of ``level``."""
+
+    kind: int
+    replicas: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A pending job in one mode, with the shapes (one a pool) it may take."""
+
+    job: int
+    mode: Mode
+    shapes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Layout:
+    """Cells, kinds, shapes and starts of a round under a partition."""
+
+    cells: list[Cell] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+    shapes: list[Shape] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    cell_of: dict[int, int] = field(default_factory=dict)
+    slots: dict[tuple[int, int], int] = field(default_factory=dict)
+    """``slots[kind, cell]``: most replicas of the kind in the cell with everything evictable gone; absent when 0."""
+
+
+def party_of(problem: Problem, partition: Partition, job: int, mode: Mode) -> Party:
+    """The signature that every constraint and tier looks at; two starts of one party and shape are the same to all."""
+    jobs = problem.jobs
+    leaf, order = int(jobs.leaf[job]), int(jobs.order[job])
+    watched = [int(jobs.order[w]) for w in partition.watched if jobs.leaf[w] == leaf]
+    bucket = sum(w < order for w in watched)
+    told = bool(watched) or (mode is Mode.ALLOCATED and leaf in partition.leaves)
+    bits = 0
+    if mode is Mode.ALLOCATED:
+        release = start_release_us(problem, job)
+        for index, hold in enumerate(partition.holds):
+            bound = index >= partition.hard or int(jobs.rank[job]) > int(jobs.rank[hold.job])
+            if bound and hold.job != job and release > hold.starts_us:
+                bits |= 1 << index
+    return Party(int(mode), leaf if told else -1, bucket, bits, job if job in partition.single else -1)
+
+
+def _sharing(problem: Problem, job: int) -> tuple[bool, int, bool]:
+    """Whether (same_gpu_group, max_per_node, exclusive) can bind for a job on any node it may use; else neutral."""
+    jobs, nodes = problem.jobs, problem.nodes
+    eligible = np.flatnonzero(problem.eligibility[jobs.eligibility[job]])
+    g, replicas = int(jobs.gpus_per_replica[job]), int(jobs.replicas[job])
+    limit = int(jobs.max_per_node[job])
+    healthy = nodes.healthy[eligible]
+    if limit and (replicas <= limit or not bool(np.any(healthy // g > limit))):
+        limit = 0
+    exclusive = bool(jobs.exclusive[job]) and bool(np.any(healthy != g))
+    group = bool(jobs.same_gpu_group[job]) and g > 1 and any(len(nodes.groups[n]) > 1 for n in eligible)
+    return group, limit, exclusive
+
+
+def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
+    """Nodes that can still change, merged where merging is exact.
+
+    Merging like nodes is exact when at most one evictable job lies on them and the GPU sizes divide one another
+    (Coffman, Garey, Johnson 1987); otherwise every node is a cell of its own.
+    """
+    nodes, held = problem.nodes, problem.held
+    rows_of: dict[int, list[int]] = {}
+    for row, node in enumerate(held.node.tolist()):
+        rows_of.setdefault(node, []).append(row)
+    finest = problem.topology.domain_of[-2]
+    kept = {n for hold in partition.holds for n in hold.nodes}
+    columns = problem.eligibility.T
+    merged: dict[object, list[int]] = {}
+    for n in np.flatnonzero(nodes.state == NodeState.READY).tolist():
+        rows = rows_of.get(n, [])
+        if not rows and nodes.free_gpus[n] == 0:
+            continue
+        alone = not chain or len(rows) > 1 or n in kept or len(nodes.groups[n]) > 1 or bool(partition.watched)
+        key: object = (
+            n
+            if alone
+            else (
+                int(finest[n]),
+                int(nodes.pool[n]),
+                int(nodes.free_gpus[n]),
+                nodes.free_resources[n].tobytes(),
+                tuple((int(held.job[r]), int(held.gpus[r]), held.resources[r].tobytes()) for r in rows),
+                columns[n].tobytes(),
+                int(nodes.healthy[n]),
+            )
+        )
+        merged.setdefault(key, []).append(n)
+    cells = [
+        Cell(tuple(ns), int(nodes.pool[ns[0]]), int(nodes.free_gpus[ns[0]]), tuple(rows_of.get(ns[0], ())))
+        for ns in merged.values()
+    ]
+    return sorted(cells, key=lambda c: c.nodes)
+
+
+def most_slots(problem: Problem, cell: Cell, kind: Kind) -> int:
+    """Most replicas of a kind on one node of the cell with everything evictable gone (an upper bound)."""
+    held = problem.held
+    if not problem.eligibility[kind.eligible, cell.first]:
+        return 0
+    gpus = cell.free + sum(int(held.gpus[r]) for r in cell.rows)
+    most = gpus // kind.gpus
+    if most and any(kind.resources):
+        free = problem.nodes.free_resources[cell.first] + sum((held.resources[r] for r in cell.rows), np.int64(0))
+        for r, need in enumerate(kind.resources):
+            if need:
+                most = min(most, max(0, int(free[r])) // need)
+    return min(most, kind.max_per_node) if kind.max_per_node else most
+
+
+def layout(problem: Problem, partition: Partition) -> Layout:
+    """Lay out a round under a partition: which cells, kinds, shapes and starts the model has."""
+    jobs, out = problem.jobs, Layout()
+    kind_of: dict[Kind, int] = {}
+    shape_of: dict[Shape, int] = {}
+    level_node = len(problem.topology.levels) - 1
+    pending = np.flatnonzero(jobs.state == JobState.PENDING).tolist()
+    sharing = {j: _sharing(problem, j) for j in pending}
+    pools_of = {
+        e: np.unique(problem.nodes.pool[problem.eligibility[e]]).tolist()
+        for e in {int(jobs.eligibility[j]) for j in pending}
+    }
+    for j in pending:
+        group, limit, exclusive = sharing[j]
+        g, replicas, level = int(jobs.gpus_per_replica[j]), int(jobs.replicas[j]), int(jobs.required_level[j])
+        resources = tuple(int(x) for x in jobs.resources[j])
+        if level == level_node and not (group or limit):
+            # All replicas on one node: one replica of the whole size, wherever it goes.
+            g, resources, replicas, level = g * replicas, tuple(x * replicas for x in resources), 1, 0
+        elif level == level_node and limit:
+            continue  # more replicas than one node may hold of this job: nowhere to go
+        for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[j]), (Mode.BORROWED, jobs.may_borrow[j])):
+            if not may:
+                continue
+            shapes = []
+            for pool in pools_of[int(jobs.eligibility[j])]:
+                lone = j if limit or exclusive else -1
+                party = party_of(problem, partition, j, mode)
+                kind = Kind(pool, g, resources, int(jobs.eligibility[j]), group, lone, limit, exclusive, party)
+                index = kind_of.setdefault(kind, len(kind_of))
+                shape = Shape(index, replicas, level)
+                shapes.append(shape_of.setdefault(shape, len(shape_of)))
+            out.starts.append(Start(j, mode, tuple(shapes)))
+    out.kinds, out.shapes = list(kind_of), list(shape_of)
+    out.cells = _cells(problem, partition, not partition.split and _mergeable(out.kinds))
+    out.cell_of = {n: c for c, cell in enumerate(out.cells) for n in cell.nodes}
+    for k, kind in enumerate(out.kinds):
+        for c, cell in enumerate(out.cells):
+            if cell.pool == kind.pool:
+                most = most_slots(problem, cell, kind) * len(cell.nodes)
+                if most:
+                    out.slots[k, c] = most
+    return out
+
+
+def _mergeable(kinds: list[Kind]) -> bool:
+    """Whether counting on like nodes is exact: sizes divide one another, only GPUs bind, nobody minds company."""
+    sizes = sorted({k.gpus for k in kinds})
+    chain = all(b % a == 0 for a, b in zip(sizes, sizes[1:], strict=False))
+    return chain and not any(any(k.resources) or k.same_group or k.lone >= 0 for k in kinds)

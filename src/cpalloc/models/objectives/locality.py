@@ -1,0 +1,87 @@
+"""Locality: gangs that would like one domain span few, and leave few cut."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import ClassVar
+
+from ortools.sat.python import cp_model
+
+from cpalloc.metrics.occupancy import node_use
+from cpalloc.models.base import PartSpec
+from cpalloc.models.variables import Linear, ModelContext, dot
+from cpalloc.problem.problem import Decision, Problem
+
+
+class Locality:
+    """Σ over starts with a preferred level of the domains spanned, less one; then free GPUs left in these."""
+
+    name: ClassVar[str] = "locality"
+    parts: ClassVar[tuple[PartSpec, ...]] = (PartSpec("domains", "domains"), PartSpec("gpus", "GPUs"))
+    limits_model: ClassVar[bool] = True
+
+    def floor(self, problem: Problem) -> tuple[int, ...]:
+        """Every gang in one domain, and these full."""
+        return (0, 0)
+
+    def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
+        """Domains touched by the starts that the partition tells apart, less one a start; then GPUs left in them."""
+        jobs, topology, model = ctx.problem.jobs, ctx.problem.topology, ctx.model
+        spans: list[tuple[int, cp_model.IntVar]] = []
+        touched: dict[tuple[int, int], list[cp_model.IntVar]] = defaultdict(list)
+        for k, kind in enumerate(ctx.layout.kinds):
+            job = kind.party.job
+            level = int(jobs.preferred_level[job]) if job >= 0 else -1
+            if level < 0:
+                continue
+            domains: dict[int, list[int]] = defaultdict(list)
+            for c, cell in enumerate(ctx.layout.cells):
+                if (k, c) in ctx.a:
+                    domains[int(topology.domain_of[level, cell.first])].append(c)
+            for domain, cells in domains.items():
+                in_it = model.new_bool_var(f"in{k},{domain}")
+                for c in cells:
+                    model.add(ctx.a[k, c] <= ctx.layout.slots[k, c] * in_it)
+                spans.append((1, in_it))
+                touched[level, domain].append(in_it)
+        started = [
+            (-1, v)
+            for j in sorted(ctx.partition.single)
+            if jobs.preferred_level[j] >= 0
+            for v in ctx.started(j)
+        ]
+        return dot(spans + started), self._left(ctx, touched)
+
+    @staticmethod
+    def _left(ctx: ModelContext, touched: dict[tuple[int, int], list[cp_model.IntVar]]) -> Linear:
+        """Free GPUs left in domains that are touched."""
+        terms = []
+        for (level, domain), marks in touched.items():
+            cells = ctx.cells_below[level, domain]
+            most = sum(
+                len(ctx.layout.cells[c].nodes)
+                * (ctx.layout.cells[c].free + sum(int(ctx.problem.held.gpus[r]) for r in ctx.layout.cells[c].rows))
+                for c in cells
+            )
+            free: Linear = 0
+            for c in cells:
+                free = free + len(ctx.layout.cells[c].nodes) * ctx.capacity(ctx.layout.cells[c]) - ctx.used(c)
+            left = ctx.model.new_int_var(0, most, f"left{level},{domain}")
+            for mark in marks:
+                ctx.model.add(left >= free).only_enforce_if(mark)
+            terms.append((1, left))
+        return dot(terms)
+
+    def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
+        """Start by start; a domain touched by several is counted once for its free GPUs."""
+        jobs, topology = problem.jobs, problem.topology
+        spans, touched = 0, set()
+        for j, placement in decision.placement.items():
+            level = int(jobs.preferred_level[j])
+            if level >= 0:
+                domains = {int(topology.domain_of[level, r.node]) for r in placement}
+                spans += len(domains) - 1
+                touched |= {(level, d) for d in domains}
+        free = node_use(problem, decision).free
+        left = sum(int(free[topology.domain_of[level] == d].sum()) for level, d in touched)
+        return spans, left

@@ -1,0 +1,204 @@
+"""The variables of a round's model and the constraints that only define them.
+
+Notation: ``y[job, mode]`` a pending job starts in a mode; ``z[shape, domain]`` gangs of a shape placed inside one
+domain of their level; ``a[kind, cell]`` replicas of a kind on the nodes of a cell; ``e[job]`` an evictable job is
+preempted; ``p[job]`` a borrowed job is promoted where it stands.
+
+A gang in domain v takes its replicas from the cells below v. Domains form a tree, so replicas exist for all gangs iff
+for every kind and every domain v the gangs placed at v or below need no more replicas than the cells below v hold
+(Hall's condition on a laminar family): that is what :func:`define` states, with equality at the root.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ortools.sat.python import cp_model
+
+from cpalloc.models.base import Objective
+from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout
+from cpalloc.problem.problem import JobState, Mode, Problem
+
+Linear = cp_model.LinearExprT
+
+
+class ModelContext:
+    """A model under construction: the problem, its layout, its variables, and sums every constraint may use."""
+
+    def __init__(self, problem: Problem, partition: Partition) -> None:
+        self.problem = problem
+        self.partition = partition
+        self.layout: Layout = layout(problem, partition)
+        self.model = cp_model.CpModel()
+        self.y: dict[tuple[int, Mode], cp_model.IntVar] = {}
+        self.z: dict[tuple[int, int], cp_model.IntVar] = {}
+        self.a: dict[tuple[int, int], cp_model.IntVar] = {}
+        self.e: dict[int, cp_model.IntVar] = {}
+        self.p: dict[int, cp_model.IntVar] = {}
+        self.kinds_on: dict[int, list[int]] = defaultdict(list)
+        self.cells_below: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self.b: dict[tuple[int, int], dict[int, cp_model.IntVar]] = {}
+        self._short: dict[int, cp_model.IntVar] = {}
+        self._terms: dict[str, tuple[Linear, ...]] = {}
+        self._define()
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    def _define(self) -> None:
+        problem, model, lay = self.problem, self.model, self.layout
+        jobs, topology = problem.jobs, problem.topology
+        for j in range(len(jobs)):
+            if jobs.state[j] == JobState.EVICTABLE:
+                self.e[j] = model.new_bool_var(f"e{j}")
+            if jobs.may_promote[j]:
+                self.p[j] = model.new_bool_var(f"p{j}")
+                if j in self.e:
+                    model.add_bool_or(self.e[j].negated(), self.p[j].negated())
+        for c, cell in enumerate(lay.cells):
+            for level in range(len(topology.levels)):
+                self.cells_below[level, int(topology.domain_of[level, cell.first])].append(c)
+        for (k, c), most in lay.slots.items():
+            self.a[k, c] = model.new_int_var(0, most, f"a{k},{c}")
+            self.kinds_on[c].append(k)
+        self._define_gangs()
+        self._define_starts()
+
+    def _define_gangs(self) -> None:
+        """Gangs at domains, and Hall's condition between gangs and replicas, kind by kind."""
+        lay, topology = self.layout, self.problem.topology
+        shapes_of: dict[int, list[int]] = defaultdict(list)
+        for s, shape in enumerate(lay.shapes):
+            shapes_of[shape.kind].append(s)
+        cells_of: dict[int, list[int]] = defaultdict(list)
+        for k, c in lay.slots:
+            cells_of[k].append(c)
+        for k, shapes in shapes_of.items():
+            cells = cells_of[k]
+            demand: dict[tuple[int, int], list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+            supply: dict[tuple[int, int], list[int]] = defaultdict(list)
+            for level in {lay.shapes[s].level for s in shapes} | {0}:
+                for c in cells:
+                    supply[level, int(topology.domain_of[level, lay.cells[c].first])].append(c)
+            for s in shapes:
+                shape = lay.shapes[s]
+                for (level, domain), below in supply.items():
+                    if level != shape.level:
+                        continue
+                    most = sum(lay.slots[k, c] for c in below) // shape.replicas
+                    if not most:
+                        continue
+                    var = self.z[s, domain] = self.model.new_int_var(0, most, f"z{s},{domain}")
+                    node = lay.cells[below[0]].first
+                    for up in range(level + 1):
+                        demand[up, int(topology.domain_of[up, node])].append((shape.replicas, var))
+            for key, below in supply.items():
+                need = _dot(demand[key])
+                have = cp_model.LinearExpr.sum([self.a[k, c] for c in below])
+                self.model.add(have == need if key[0] == 0 else have >= need)
+
+    def _define_starts(self) -> None:
+        """Every start is one gang of one of its shapes; like jobs of a budget start in their order."""
+        lay, jobs = self.layout, self.problem.jobs
+        families: dict[tuple[int, ...], list[cp_model.IntVar]] = defaultdict(list)
+        placed: dict[int, list[cp_model.IntVar]] = defaultdict(list)
+        for (s, _), var in self.z.items():
+            placed[s].append(var)
+        twins: dict[object, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+        both = {(s.job) for s in lay.starts if s.mode is Mode.ALLOCATED} & {
+            s.job for s in lay.starts if s.mode is Mode.BORROWED
+        }
+        for start in lay.starts:
+            if not any(placed[s] for s in start.shapes):
+                continue
+            var = self.y[start.job, start.mode] = self.model.new_bool_var(f"y{start.job},{int(start.mode)}")
+            families[start.shapes].append(var)
+            if start.job not in both:
+                j = start.job
+                like = (start.shapes, int(jobs.leaf[j]), int(jobs.priority[j]), int(jobs.min_runtime_s[j]))
+                twins[like, int(jobs.timeout_s[j]), int(jobs.preferred_level[j])].append((int(jobs.order[j]), var))
+        for shapes, started in families.items():
+            gangs = [v for s in shapes for v in placed[s]]
+            self.model.add(cp_model.LinearExpr.sum(gangs) == cp_model.LinearExpr.sum(started))
+        for j in both:
+            modes = [self.y[j, m] for m in (Mode.ALLOCATED, Mode.BORROWED) if (j, m) in self.y]
+            if len(modes) == 2:
+                self.model.add_bool_or(modes[0].negated(), modes[1].negated())
+        for row in twins.values():
+            row.sort(key=lambda pair: pair[0])
+            for (_, better), (_, worse) in zip(row, row[1:], strict=False):
+                self.model.add_implication(worse, better)
+
+    # -- sums every constraint may use ----------------------------------------------------------------------------
+
+    def starts_of(self, jobs: Iterable[int], mode: Mode) -> list[tuple[int, cp_model.IntVar]]:
+        """(size, variable) of the starts of some jobs in a mode."""
+        size = self.problem.jobs.size
+        return [(int(size[j]), self.y[j, mode]) for j in jobs if (j, mode) in self.y]
+
+    def started(self, job: int) -> list[cp_model.IntVar]:
+        """The start variables of a job, in any mode."""
+        return [self.y[job, m] for m in (Mode.ALLOCATED, Mode.BORROWED) if (job, m) in self.y]
+
+    def granted(self, leaves: Iterable[int]) -> Linear:
+        """Allocated GPUs of some leaves after the round: kept, started or promoted."""
+        return self._held(leaves, Mode.ALLOCATED)
+
+    def borrowed(self, leaves: Iterable[int]) -> Linear:
+        """Borrowed GPUs of some leaves after the round: kept (and not promoted) or started."""
+        return self._held(leaves, Mode.BORROWED)
+
+    def _held(self, leaves: Iterable[int], mode: Mode) -> Linear:
+        jobs, wanted = self.problem.jobs, set(leaves)
+        terms, const = [], 0
+        for j in range(len(jobs)):
+            if int(jobs.leaf[j]) not in wanted:
+                continue
+            size = int(jobs.size[j])
+            if jobs.state[j] in (JobState.FIXED, JobState.EVICTABLE) and jobs.mode[j] == mode:
+                const += size
+                if j in self.e:
+                    terms.append((-size, self.e[j]))
+            if j in self.p:
+                terms.append((size if mode is Mode.ALLOCATED else -size, self.p[j]))
+            if (j, mode) in self.y:
+                terms.append((size, self.y[j, mode]))
+        return _dot(terms) + const
+
+    def short(self, leaf: int) -> cp_model.IntVar:
+        """GPUs a leaf is short of its entitlement (at least; minimising makes it exact)."""
+        if leaf not in self._short:
+            entitled = int(self.problem.budgets.entitled[leaf])
+            var = self._short[leaf] = self.model.new_int_var(0, entitled, f"short{leaf}")
+            self.model.add(var + self.granted([leaf]) >= entitled)
+        return self._short[leaf]
+
+    def term(self, objective: Objective) -> tuple[Linear, ...]:
+        """The expressions of a tier's parts, built once."""
+        if objective.name not in self._terms:
+            self._terms[objective.name] = objective.build(self)
+        return self._terms[objective.name]
+
+    def capacity(self, cell: Cell) -> Linear:
+        """GPUs a node of the cell has for starts: free now plus what is preempted there."""
+        held = self.problem.held
+        return _dot([(int(held.gpus[r]), self.e[int(held.job[r])]) for r in cell.rows]) + cell.free
+
+    def used(self, cell: int, kinds: Iterable[int] | None = None) -> Linear:
+        """GPUs that starts take in a cell (of some kinds, or of all)."""
+        chosen = self.kinds_on[cell] if kinds is None else [k for k in kinds if (k, cell) in self.a]
+        return _dot([(self.layout.kinds[k].gpus, self.a[k, cell]) for k in chosen])
+
+    def kind(self, index: int) -> Kind:
+        """Kind by index."""
+        return self.layout.kinds[index]
+
+
+def _dot(terms: list[tuple[int, cp_model.IntVar]]) -> Linear:
+    """Σ coefficient · variable."""
+    if not terms:
+        return 0
+    return cp_model.LinearExpr.weighted_sum([v for _, v in terms], [c for c, _ in terms])
+
+
+dot = _dot

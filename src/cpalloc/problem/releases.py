@@ -1,0 +1,52 @@
+"""When an allocated job surely leaves (policy section 6)."""
+
+from __future__ import annotations
+
+from cpalloc.problem.grants import granted
+from cpalloc.problem.problem import US, Action, Decision, Mode, Problem
+
+NEVER = 2**62
+"""Release of a job of which nobody knows when it leaves, in microseconds."""
+
+
+def timeout_us(problem: Problem, job: int) -> int:
+    """Instant at which a running job reaches its timeout, counted from its start (its placement while not up)."""
+    jobs = problem.jobs
+    if jobs.timeout_s[job] < 0:
+        return NEVER
+    began = int(jobs.started_us[job]) if jobs.started_us[job] >= 0 else int(jobs.placed_us[job])
+    return began + int(jobs.timeout_s[job]) * US
+
+
+def start_release_us(problem: Problem, job: int) -> int:
+    """Instant by which a job surely leaves if it is allocated (started or promoted) now.
+
+    The end of its protection where its budget is over its share, its timeout, or NEVER; the earlier of the two.
+    """
+    jobs = problem.jobs
+    if jobs.started_us[job] >= 0 or jobs.placed_us[job] >= 0:
+        release = timeout_us(problem, job)
+    else:
+        release = NEVER if jobs.timeout_s[job] < 0 else problem.now_us + int(jobs.timeout_s[job]) * US
+    if problem.budgets.over_share(int(jobs.leaf[job])):
+        release = min(release, problem.now_us + int(jobs.min_runtime_s[job]) * US)
+    return release
+
+
+def release_us(problem: Problem, decision: Decision, job: int) -> int:
+    """Instant by which a job that runs after the decision stands in no allocated gang's way.
+
+    Borrowed work never does. A kept allocated job leaves when its protection ends if its budget is over its share and
+    keeps its claim without it; otherwise at its timeout; otherwise never.
+    """
+    jobs = problem.jobs
+    if decision.mode[job] != Mode.ALLOCATED:
+        return problem.now_us
+    if decision.action[job] == Action.START or decision.promoted[job]:
+        return start_release_us(problem, job)
+    release = max(problem.now_us, timeout_us(problem, job))
+    leaf = int(jobs.leaf[job])
+    have = int(granted(problem, decision)[leaf])
+    if problem.budgets.over_share(leaf) and have - int(jobs.size[job]) >= int(problem.budgets.claim[leaf]):
+        release = min(release, max(problem.now_us, int(jobs.protected_until_us[job])))
+    return release

@@ -1,0 +1,38 @@
+"""A decision as a hint: the values of the model's deciding variables that stand for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from cpalloc.models.variables import ModelContext
+from cpalloc.problem.problem import Action, Decision, Mode
+
+
+def hint_of(ctx: ModelContext, decision: Decision) -> dict[int, int]:
+    """Variable index → value for y, z, a, e and p; starts the model has no variable for are left out."""
+    problem, lay = ctx.problem, ctx.layout
+    out = {var.index: 0 for group in (ctx.y, ctx.z, ctx.a) for var in group.values()}
+    for j, var in ctx.e.items():
+        out[var.index] = int(decision.action[j] == Action.PREEMPT)
+    for j, var in ctx.p.items():
+        out[var.index] = int(decision.promoted[j])
+    by_start = {(s.job, s.mode): s for s in lay.starts}
+    for j, placement in decision.placement.items():
+        mode = Mode(int(decision.mode[j]))
+        start, var = by_start.get((j, mode)), ctx.y.get((j, mode))
+        if decision.action[j] != Action.START or start is None or var is None:
+            continue
+        pool = int(problem.nodes.pool[placement[0].node])
+        shape = next(s for s in start.shapes if lay.kinds[lay.shapes[s].kind].pool == pool)
+        level, k = lay.shapes[shape].level, lay.shapes[shape].kind
+        domain = int(problem.topology.domain_of[level, placement[0].node])
+        out[var.index] = 1
+        if (shape, domain) in ctx.z:
+            out[ctx.z[shape, domain].index] += 1
+        counts: dict[int, int] = defaultdict(int)
+        for rep in placement:
+            counts[lay.cell_of[rep.node]] += rep.gpus
+        for c, gpus in counts.items():
+            if (k, c) in ctx.a:
+                out[ctx.a[k, c].index] += gpus // lay.kinds[k].gpus
+    return out

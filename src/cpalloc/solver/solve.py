@@ -1,0 +1,20 @@
+"""One round, from a problem to a solution: greedy first, then tier by tier."""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+
+from cpalloc.problem.problem import Problem
+from cpalloc.solver.greedy import greedy
+from cpalloc.solver.strict import Clock, Solution, StrictOrder
+
+
+def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event | None = None) -> Solution:
+    """Solve a problem within its options' limit, counted from ``began`` (``time.perf_counter``)."""
+    options = problem.options
+    limit = options.time_limit_s
+    if options.deterministic:
+        limit = options.deterministic_limit if options.deterministic_limit > 0 else options.time_limit_s
+    clock = Clock(limit, time.perf_counter() if began is None else began)
+    return StrictOrder(problem, clock, [greedy(problem)], cancel).solve()

@@ -1,0 +1,332 @@
+"""Strict order by successive solves: each tier is minimised, its value fixed (with slack), then the next.
+
+The loop keeps one incumbent decision that is feasible, checked and evaluated in plain Python; a solution of a model
+only ever becomes the incumbent by passing every check and beating it on exact values. So a wrong or coarse model can
+cost quality, never correctness, and a bound is believed only while it agrees with the incumbent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from threading import Event
+
+from cpalloc.errors import SolverError
+from cpalloc.metrics.reservations import reserve, soonest
+from cpalloc.models.base import Violation
+from cpalloc.models.constraints import CONSTRAINTS
+from cpalloc.models.kinds import Partition
+from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.objectives.inversion import inverted
+from cpalloc.models.round import build
+from cpalloc.models.variables import Linear, ModelContext
+from cpalloc.problem.problem import US, Action, Decision, Hold, Mode, Problem, Tier, status_quo
+from cpalloc.solver.hints import hint_of
+from cpalloc.solver.prune import prune
+from cpalloc.solver.realise import Unrealisable, realise
+from cpalloc.solver.run import Run, Status, minimise
+
+log = logging.getLogger(__name__)
+
+MAX_ROUNDS = 12
+"""Refinements of the partition tried for one part of a tier."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """What was reached and proved of one part of a tier.
+
+    ``best`` is the value when the part was settled, ``bound`` a proven lower bound of it (None: not known), ``limit``
+    what later tiers had to respect (best plus slack).
+    """
+
+    name: str
+    unit: str
+    best: int
+    bound: int | None
+    limit: int
+    source: str
+    seconds: float
+
+    def proved(self, gap: Fraction) -> bool:
+        """Whether ``best`` is within ``gap`` (relative) of the bound."""
+        return self.bound is not None and self.best - self.bound <= gap * max(1, abs(self.best))
+
+
+@dataclass(frozen=True, slots=True)
+class TierResult:
+    """One tier's parts."""
+
+    name: str
+    parts: tuple[PartResult, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The decision, how good each tier is known to be, and how the work ended."""
+
+    decision: Decision
+    tiers: tuple[TierResult, ...]
+    stop_reason: str
+    variables: int
+    constraints: int
+    build_s: float
+    solve_s: float
+
+
+def violations(problem: Problem, decision: Decision) -> list[Violation]:
+    """Every rule a decision breaks, by the plain checks."""
+    return [v for c in CONSTRAINTS if c.applies(problem) for v in c.check(problem, decision)]
+
+
+@dataclass(slots=True)
+class Clock:
+    """Time of a round, shared among its tiers; what one leaves rolls on to the next."""
+
+    limit_s: float
+    started: float = field(default_factory=time.perf_counter)
+    used_deterministic: float = 0.0
+
+    def left(self, deterministic: bool) -> float:
+        """Seconds (or units of deterministic time) left."""
+        used = self.used_deterministic if deterministic else time.perf_counter() - self.started
+        return max(0.0, self.limit_s - used)
+
+
+WEIGHTS = {"starvation": 2, "shortfall": 3, "inversion": 2, "preemption": 3}
+"""How the time left is shared among the tiers still to come; 1 for the others."""
+
+
+class StrictOrder:
+    """The strict-order loop of one round."""
+
+    def __init__(self, problem: Problem, clock: Clock, starts: Sequence[Decision], cancel: Event | None = None) -> None:
+        self.problem, self.clock, self.cancel = problem, clock, cancel
+        self.partition = Partition(holds=problem.holds, hard=len(problem.holds))
+        self.limits: list[tuple[str, int, int]] = []
+        self.results: list[TierResult] = []
+        self.ctx: ModelContext | None = None
+        self.fixed = 0
+        self.size = (0, 0)
+        self.build_s = self.solve_s = 0.0
+        self.out_of_time = False
+        self.kept: tuple[Hold, ...] = problem.holds
+        self.blocked: tuple[int, ...] | None = None
+        self.tier_names = [t.name for t in problem.policy.tiers if t.name in OBJECTIVES]
+        self.incumbent = self._with_reservations(status_quo(problem))
+        self.values: dict[str, tuple[int, ...]] = self._evaluate(self.incumbent)
+        for decision in starts:
+            self._offer(decision, upto=len(self.tier_names))
+
+    # -- incumbent ------------------------------------------------------------------------------------------------
+
+    def _with_reservations(self, decision: Decision) -> Decision:
+        """Attach promises: once the blocked jobs are settled, to these, in the domains already promised if any."""
+        holds, blocked = reserve(self.problem, decision, kept=self.kept, jobs=self.blocked)
+        return replace(decision, reservations=holds, blocked=blocked if self.blocked is None else self.blocked)
+
+    def _evaluate(self, decision: Decision) -> dict[str, tuple[int, ...]]:
+        return {name: OBJECTIVES[name].evaluate(self.problem, decision) for name in self.tier_names}
+
+    def _offer(self, decision: Decision, upto: int) -> list[Violation]:
+        """Make a decision the incumbent if it breaks no rule, keeps the limits and is better on the first ``upto``
+        tiers in strict order (the last of them being worked on)."""
+        decision = self._with_reservations(prune(self.problem, decision))
+        broken = violations(self.problem, decision)
+        if broken:
+            return broken
+        values = self._evaluate(decision)
+        if any(values[name][part] > limit for name, part, limit in self.limits):
+            return []
+        names = self.tier_names[:upto]
+        free = [n for n in names if not any(n == name for name, _, _ in self.limits)] or names[-1:]
+        if [values[n] for n in free] < [self.values[n] for n in free]:
+            self.incumbent, self.values = decision, values
+        return []
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def solve(self) -> Solution:
+        """Run all tiers and report."""
+        tiers = [t for t in self.problem.policy.tiers if t.name in OBJECTIVES]
+        for index, tier in enumerate(tiers):
+            began = time.perf_counter()
+            parts = []
+            for part in range(len(OBJECTIVES[tier.name].parts)):
+                ahead = sum(WEIGHTS.get(t.name, 1) for t in tiers[index:])
+                share = WEIGHTS.get(tier.name, 1) / ahead
+                budget = share * self.clock.left(self.problem.options.deterministic)
+                solve = self._solve_delay if tier.name == "delay" else self._solve_part
+                parts.append(solve(tier, index, part, budget))
+            self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
+        reason = "proved"
+        if self.cancel is not None and self.cancel.is_set():
+            reason = "cancelled"
+        elif not all(p.proved(self.problem.options.gap) for t in self.results for p in t.parts):
+            reason = "time_limit"
+        return Solution(self.incumbent, tuple(self.results), reason, *self.size, self.build_s, self.solve_s)
+
+    def _solve_part(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
+        objective = OBJECTIVES[tier.name]
+        began, bound, source = time.perf_counter(), objective.floor(self.problem)[part], "trivial"
+        spent = 0.0
+        for _ in range(MAX_ROUNDS):
+            best = self.values[tier.name][part]
+            if bound is not None and best <= bound:
+                break
+            if budget - spent <= 0.01 or (self.cancel is not None and self.cancel.is_set()):
+                break
+            before = self.partition
+            ctx, expression = self._model(tier.name, part)
+            run = self._run(ctx, expression, budget - spent)
+            spent += run.solver.deterministic_time if self.problem.options.deterministic else run.seconds
+            if run.status is Status.INFEASIBLE:
+                log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", tier.name)
+                break
+            if run.bound is not None and (bound is None or run.bound > bound):
+                if run.bound > best and not self._trusts(run, best, tier, part):
+                    break
+                bound, source = run.bound, "cp_sat"
+            blamed = self._take(ctx, run, index + 1) if run.found else []
+            best = self.values[tier.name][part]
+            if (bound is not None and best <= bound) or not run.found:
+                continue
+            self._refine(tier, run, blamed)
+            if self.partition == before:
+                break
+        best = self.values[tier.name][part]
+        if bound is not None and bound > best:
+            raise SolverError(f"tier {tier.name}: value {best} below its bound {bound}")
+        slack = int(tier.slack * int(self.problem.budgets.entitled.sum()))
+        self.limits.append((tier.name, part, best + slack))
+        spec = objective.parts[part]
+        return PartResult(spec.name, spec.unit, best, bound, best + slack, source, time.perf_counter() - began)
+
+    def _trusts(self, run: Run, best: int, tier: Tier, part: int) -> bool:
+        """A bound above a known feasible value is a false certificate: say so, keep nothing of it."""
+        log.error("bound %s of tier %s part %d contradicts the known value %d", run.bound, tier.name, part, best)
+        return False
+
+    def _model(self, name: str, part: int) -> tuple[ModelContext, Linear]:
+        began = time.perf_counter()
+        if self.ctx is None:
+            self.ctx, self.fixed = build(self.problem, self.partition), 0
+        for tier, p, limit in self.limits[self.fixed :]:
+            if OBJECTIVES[tier].limits_model:
+                self.ctx.model.add(self.ctx.term(OBJECTIVES[tier])[p] <= limit)
+        self.fixed = len(self.limits)
+        expression = self.ctx.term(OBJECTIVES[name])[part]
+        proto = self.ctx.model.proto
+        self.size = (max(self.size[0], len(proto.variables)), max(self.size[1], len(proto.constraints)))
+        self.build_s += time.perf_counter() - began
+        return self.ctx, expression
+
+    def _run(self, ctx: ModelContext, expression: Linear, limit_s: float) -> Run:
+        run = minimise(
+            ctx,
+            expression,
+            options=self.problem.options,
+            limit_s=limit_s,
+            hint=hint_of(ctx, self.incumbent),
+            cancel=self.cancel,
+        )
+        if run.status is Status.INFEASIBLE:
+            # The status quo is always feasible before limits, the incumbent after: check once more without presolve.
+            run = minimise(ctx, expression, options=self.problem.options, limit_s=limit_s, presolve=False)
+        self.solve_s += run.seconds
+        self.clock.used_deterministic += run.solver.deterministic_time
+        return run
+
+    def _take(self, ctx: ModelContext, run: Run, upto: int) -> list[Violation]:
+        """Realise a solution and offer it; returns what it breaks."""
+        try:
+            decision = realise(ctx, run.value)
+        except Unrealisable as reason:
+            log.info("not realisable: %s", reason)
+            return [Violation("capacity", str(reason))]
+        self.candidate = self._with_reservations(prune(self.problem, decision))
+        return self._offer(decision, upto)
+
+    def _refine(self, tier: Tier, run: Run, broken: Sequence[Violation]) -> None:
+        """Tell apart what the last answer showed must be told apart; the model is rebuilt if anything changed."""
+        jobs, partition = self.problem.jobs, self.partition
+        index = {name: j for j, name in enumerate(jobs.ids)}
+        leaves, watched, single = set(partition.leaves), set(partition.watched), set(partition.single)
+        split = partition.split
+        for violation in broken:
+            if violation.constraint == "preemption":
+                leaves |= {int(jobs.leaf[index[j]]) for j in violation.jobs}
+            elif violation.constraint == "capacity":
+                split = True
+        if not broken and "inversion" in self.tier_names[: self.tier_names.index(tier.name) + 1]:
+            watched |= set(inverted(self.problem, self.candidate)[:8])
+        if tier.name == "locality" and not broken:
+            single |= {j for j in self.candidate.placement if jobs.preferred_level[j] >= 0}
+        self._repartition(
+            replace(
+                partition, leaves=frozenset(leaves), watched=frozenset(watched), single=frozenset(single), split=split
+            )
+        )
+
+    # -- reservations ---------------------------------------------------------------------------------------------
+
+    def _solve_delay(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
+        """Settle who is blocked, bound their delay from below, then look for starts that keep the best promises.
+
+        The bound takes every blocked job alone, against the work that stays only; the promises are found with nothing
+        optional started, and bind the model, worst-ranked dropped first where that leaves no decision.
+        """
+        began, problem = time.perf_counter(), self.problem
+        self.blocked = reserve(problem, self.incumbent, kept=self.kept)[1]
+        self.incumbent = self._with_reservations(self.incumbent)
+        self.values = self._evaluate(self.incumbent)
+        bare = _without_starts(self.incumbent)
+        costs = tuple((j, self._least_delay(bare, j)) for j in self.blocked)
+        bound: int | None = 0
+        source = "trivial"
+        if self.values[tier.name][part] > 0 and budget > 0.02:
+            self._repartition(replace(self.partition, delays=costs))
+            ctx, expression = self._model(tier.name, part)
+            run = self._run(ctx, expression, budget / 2)
+            if run.bound is not None:
+                bound, source = run.bound, "cp_sat"
+            holds = tuple(h for h in reserve(problem, bare, kept=self.kept, jobs=self.blocked)[0])
+            holds = tuple(h for h in holds if not any(h.job == k.job for k in problem.holds))
+            while holds and self.values[tier.name][part] > bound and time.perf_counter() - began < budget:
+                self._repartition(replace(self.partition, holds=problem.holds + holds))
+                ctx, expression = self._model(tier.name, part)
+                run = self._run(ctx, expression, budget / 2)
+                if run.found:
+                    self._take(ctx, run, index + 1)
+                    break
+                holds = holds[:-1]
+        best = self.values[tier.name][part]
+        self.limits.append((tier.name, part, best))
+        self.kept = self.incumbent.reservations
+        kept_before = {h.job for h in problem.holds}
+        fresh = tuple(h for h in self.kept if h.job not in kept_before)
+        self._repartition(replace(self.partition, holds=problem.holds + fresh))
+        spec = OBJECTIVES[tier.name].parts[part]
+        return PartResult(spec.name, spec.unit, best, bound, best, source, time.perf_counter() - began)
+
+    def _least_delay(self, bare: Decision, job: int) -> int:
+        """GPU-seconds that a blocked job waits at least, whatever else starts."""
+        at_us = soonest(self.problem, bare, job)
+        size, window = int(self.problem.jobs.size[job]), self.problem.policy.window_s
+        return size * window if at_us is None else size * (at_us - self.problem.now_us) // US
+
+    def _repartition(self, partition: Partition) -> None:
+        if partition != self.partition:
+            self.partition, self.ctx = partition, None
+
+
+def _without_starts(decision: Decision) -> Decision:
+    """The decision with nothing started: what stays, and what was made room for."""
+    action, mode = decision.action.copy(), decision.mode.copy()
+    starts = action == Action.START
+    action[starts], mode[starts] = Action.WAIT, Mode.NONE
+    return replace(decision, action=action, mode=mode, placement={})

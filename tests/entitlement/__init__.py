@@ -1,0 +1,1 @@
+"""Tests of shares and of the fills."""
