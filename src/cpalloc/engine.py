@@ -203,6 +203,8 @@ def _tier_row(problem: Problem, tier: TierResult, decision: Decision, gap: Fract
     return wire.TierRow(
         name=tier.name,
         value=final[0],
+        best=first.best,
+        limit=first.limit,
         bound=first.bound,
         gap=_gap(first),
         status="optimal" if all(p.status == "optimal" for p in parts) else "feasible",

@@ -8,6 +8,9 @@ from rich.text import Text
 from cpalloc.cli import cells
 from cpalloc.schema import Allocation, Fragmentation, TierPart, TierRow
 
+BUDGETS_WIDTH = 94
+"""Columns that all of the budgets' table needs."""
+
 TOP_SHAPES = 8
 """Shapes shown where not all are asked for, the weightiest ones."""
 
@@ -19,19 +22,23 @@ def print_budgets(console: Console, allocation: Allocation) -> None:
     """Print where every budget stands; GPUs, and ratios of what was charged to what was owed."""
     if not allocation.budgets:
         return
-    columns = (
-        "budget", ">share", ">ratio", ">after", ">demand", ">claim", ">entitled", ">granted", ">borrowed", ">short"
-    )  # fmt: skip
-    table = cells.table("Budgets (GPUs)", columns)
+    # on a narrow terminal what can be done without goes before numbers are cut
+    narrow = console.width < BUDGETS_WIDTH
+    columns = ["budget", ">share", ">ratio", ">demand", ">entitled", ">granted", ">borrowed", ">short"]
+    if not narrow:
+        columns[3:3] = [">after"]
+        columns[5:5] = [">claim"]
+    table = cells.table("Budgets (GPUs)", columns, wide="budget")
     for b in sorted(allocation.budgets, key=lambda b: b.name.split("/")):
-        short = Text(cells.count(b.shortfall_gpus), style="yellow" if b.shortfall_gpus else "")
+        ratios = [b.ratio] if narrow else [b.ratio, b.ratio_after]
+        wants = [b.demand_gpus] if narrow else [b.demand_gpus, b.claim_gpus]
         cells.add(
             table,
             b.name,
             cells.percent(b.share),
-            *(cells.NONE if ratio is None else f"{ratio:.2f}" for ratio in (b.ratio, b.ratio_after)),
-            *map(cells.count, (b.demand_gpus, b.claim_gpus, b.entitled_gpus, b.granted_gpus, b.borrowed_gpus)),
-            short,
+            *(cells.NONE if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+            *map(cells.count, (*wants, b.entitled_gpus, b.granted_gpus, b.borrowed_gpus)),
+            Text(cells.count(b.shortfall_gpus), style="yellow" if b.shortfall_gpus else ""),
         )
     console.print(table)
     console.print()

@@ -34,6 +34,7 @@ def table(title: str, columns: Sequence[str], *, wide: str | None = None, most: 
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         show_edge=False,
         header_style="dim",
     )

@@ -34,7 +34,7 @@ def condense(names: Iterable[str], *, most: int | None = None) -> str:
             plain.add(name)
         else:
             groups[match[1], match[3]].add(match[2])
-    parts = [(name, 1) for name in plain]
+    parts = [(name, name, 1) for name in plain]  # first name, text, number of names
     for (prefix, suffix), numbers in groups.items():
         padded = any(len(number) > 1 and number.startswith("0") for number in numbers)
         by_width: dict[int, list[str]] = defaultdict(list)
@@ -42,11 +42,11 @@ def condense(names: Iterable[str], *, most: int | None = None) -> str:
             by_width[len(number) if padded else 0].append(number)
         for same in by_width.values():
             inside = same[0] if len(same) == 1 else f"[{_ranges(same)}]"
-            parts.append((f"{prefix}{inside}{suffix}", len(same)))
+            parts.append((f"{prefix}{same[0]}{suffix}", f"{prefix}{inside}{suffix}", len(same)))
     parts.sort(key=lambda part: _natural(part[0]))
     shown = parts if most is None else parts[:most]
-    hidden = sum(count for _, count in parts[len(shown) :])
-    return " ".join(text for text, _ in shown) + (f" +{hidden}" if hidden else "")
+    hidden = sum(count for _, _, count in parts[len(shown) :])
+    return " ".join(text for _, text, _ in shown) + (f" +{hidden}" if hidden else "")
 
 
 def _ranges(numbers: Sequence[str]) -> str:

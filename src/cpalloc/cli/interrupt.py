@@ -52,8 +52,9 @@ def interruptible(work: Callable[[threading.Event], T]) -> tuple[T, bool]:
     """
     cancel = threading.Event()
     outcome = _Outcome(lambda: work(cancel))
-    threading.Thread(target=outcome.run, name="solve", daemon=True).start()
+    thread = threading.Thread(target=outcome.run, name="solve", daemon=True)
     try:
+        thread.start()
         return outcome.wait(), False
     except KeyboardInterrupt:
         cancel.set()

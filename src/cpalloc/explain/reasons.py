@@ -147,15 +147,6 @@ class Explainer:
     def _does_not_fit(self, job: int, room: Room, missing: int) -> Reason:
         jobs, need = self.problem.jobs, self._need(job)
         where = self._where(room.level, room.domain)
-        took = self._takers(job)
-        if took is not None:
-            code, names, who = took
-            return Reason(
-                code,
-                f"{need}; {where} has room for {room.slots} now: {who}",
-                names,
-                missing,
-            )
         free = int(self.now.free_gpus[self.problem.eligibility[jobs.eligibility[job]]].sum())
         if free >= jobs.size[job]:
             scope = "one GPU type" if room.level == 0 else f"one {self.problem.topology.levels[room.level]}"
@@ -164,6 +155,15 @@ class Explainer:
                 f"{need}; {free} suitable GPUs are free, but they do not hold the gang in {scope}: "
                 f"the best, {where}, has room for {room.slots}",
                 (),
+                missing,
+            )
+        took = self._takers(job)
+        if took is not None:
+            code, names, who = took
+            return Reason(
+                code,
+                f"{need}; {where} has room for {room.slots} now: {who}",
+                names,
                 missing,
             )
         if self.room(job, self._open, "open").fits:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import Objective
@@ -40,6 +41,7 @@ class ModelContext:
         self.cells_below: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.b: dict[tuple[int, int], dict[int, cp_model.IntVar]] = {}
         self._short: dict[int, cp_model.IntVar] = {}
+        self._leaf_terms: dict[Mode, dict[int, tuple[int, list[tuple[int, cp_model.IntVar]]]]] = {}
         self._terms: dict[str, tuple[Linear, ...]] = {}
         self._define()
 
@@ -48,8 +50,9 @@ class ModelContext:
     def _define(self) -> None:
         problem, model, lay = self.problem, self.model, self.layout
         jobs, topology = problem.jobs, problem.topology
+        evictable = (jobs.state == JobState.EVICTABLE).tolist()
         for j in range(len(jobs)):
-            if jobs.state[j] == JobState.EVICTABLE:
+            if evictable[j]:
                 self.e[j] = model.new_bool_var(f"e{j}")
             if jobs.may_promote[j]:
                 self.p[j] = model.new_bool_var(f"p{j}")
@@ -149,21 +152,32 @@ class ModelContext:
         return self._held(leaves, Mode.BORROWED)
 
     def _held(self, leaves: Iterable[int], mode: Mode) -> Linear:
-        jobs, wanted = self.problem.jobs, set(leaves)
         terms, const = [], 0
-        for j in range(len(jobs)):
-            if int(jobs.leaf[j]) not in wanted:
-                continue
-            size = int(jobs.size[j])
-            if jobs.state[j] in (JobState.FIXED, JobState.EVICTABLE) and jobs.mode[j] == mode:
-                const += size
-                if j in self.e:
-                    terms.append((-size, self.e[j]))
-            if j in self.p:
-                terms.append((size if mode is Mode.ALLOCATED else -size, self.p[j]))
-            if (j, mode) in self.y:
-                terms.append((size, self.y[j, mode]))
+        for leaf in leaves:
+            kept, parts = self._by_leaf(mode).get(leaf, (0, []))
+            const += kept
+            terms += parts
         return _dot(terms) + const
+
+    def _by_leaf(self, mode: Mode) -> dict[int, tuple[int, list[tuple[int, cp_model.IntVar]]]]:
+        """Per leaf: GPUs its running jobs of a mode hold now, and what the round's variables change about that."""
+        if mode not in self._leaf_terms:
+            jobs = self.problem.jobs
+            kept: dict[int, int] = defaultdict(int)
+            terms: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+            stays = (jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE)
+            for j in np.flatnonzero(stays & (jobs.mode == mode)).tolist():
+                kept[int(jobs.leaf[j])] += int(jobs.size[j])
+                if j in self.e:
+                    terms[int(jobs.leaf[j])].append((-int(jobs.size[j]), self.e[j]))
+            sign = 1 if mode is Mode.ALLOCATED else -1
+            for j, var in self.p.items():
+                terms[int(jobs.leaf[j])].append((sign * int(jobs.size[j]), var))
+            for (j, m), var in self.y.items():
+                if m is mode:
+                    terms[int(jobs.leaf[j])].append((int(jobs.size[j]), var))
+            self._leaf_terms[mode] = {leaf: (kept[leaf], terms[leaf]) for leaf in {*kept, *terms}}
+        return self._leaf_terms[mode]
 
     def short(self, leaf: int) -> cp_model.IntVar:
         """GPUs a leaf is short of its entitlement (at least; minimising makes it exact)."""

@@ -128,10 +128,16 @@ class TierPart(AnswerModel):
 
 
 class TierRow(AnswerModel):
-    """One tier of the objective: value reached, proven bound, relative gap; what is not known is ``None``."""
+    """One tier of the objective: value reached, proven bound, relative gap; what is not known is ``None``.
+
+    ``best`` is the value when the tier was settled, which ``bound`` and ``gap`` speak of; ``value`` is that of the final
+    decision, which may have used the tier's slack (up to ``limit``).
+    """
 
     name: str
     value: Amount | None = None
+    best: Amount | None = None
+    limit: Amount | None = None
     bound: Amount | None = None
     gap: float | None = None
     status: Status

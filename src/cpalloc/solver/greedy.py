@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
+from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem, Replica, status_quo
-from cpalloc.problem.releases import start_release_us
+from cpalloc.problem.releases import release_us, start_release_us
 from cpalloc.problem.usage import Usage
 from cpalloc.solver.prune import prune
 
 
 @dataclass(slots=True)
-class _State:
-    """What the greedy has decided so far."""
+class GreedyState:
+    """What has been decided so far, and what is left of the cluster and the budgets."""
 
     problem: Problem
     usage: Usage
@@ -31,31 +33,60 @@ class _State:
     granted: list[int]
     borrowed: list[int]
     placement: dict[int, tuple[Replica, ...]] = field(default_factory=dict)
-    beneficiaries: dict[int, int] = field(default_factory=dict)
     preempted_gpus: int = 0
-    held_back: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    losers: set[int] = field(default_factory=set)
+    on_node: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    @classmethod
+    def after(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> GreedyState:
+        """The state after a decision, with the starts in ``without`` taken away."""
+        action, mode = decision.action.copy(), decision.mode.copy()
+        for j in without:
+            action[j], mode[j] = Action.WAIT, Mode.NONE
+        places = {j: p for j, p in decision.placement.items() if j not in without}
+        own = replace(decision, action=action, mode=mode, promoted=decision.promoted.copy(), placement=places)
+        victims = (action == Action.PREEMPT) & (problem.jobs.state == JobState.EVICTABLE)
+        return cls(
+            problem,
+            Usage.of(problem, own),
+            own,
+            granted(problem, own).tolist(),
+            borrowed(problem, own).tolist(),
+            places,
+            int(problem.jobs.size[victims].sum()),
+        )
+
+    def restart(self, job: int, mode: Mode, placement: tuple[Replica, ...]) -> bool:
+        """Start a job where it was, if that is still free and allowed."""
+        if not _within_caps(self, job, mode):
+            return False
+        for node in {r.node for r in placement}:
+            here = [r for r in placement if r.node == node]
+            free = self.usage.free_devices[node]
+            if _capped(self, job, node, mode) < len(here) or any(free >= 0 and r.devices & ~free for r in here):
+                return False
+        self.accept(job, mode, placement)
+        return True
+
+    def accept(self, job: int, mode: Mode, placement: tuple[Replica, ...]) -> None:
+        """Carry out a start."""
+        self.usage.place(job, placement)
+        self.placement[job] = placement
+        self.decision.action[job], self.decision.mode[job] = Action.START, mode
+        have = self.granted if mode is Mode.ALLOCATED else self.borrowed
+        have[int(self.problem.jobs.leaf[job])] += int(self.problem.jobs.size[job])
+
+    def result(self) -> Decision:
+        """The decision reached."""
+        return replace(self.decision, placement=dict(sorted(self.placement.items())))
 
 
 def greedy(problem: Problem) -> Decision:
     """Decide a round greedily; every rule holds, nothing is proved."""
-    quo = status_quo(problem)
-    state = _State(problem, Usage(problem), quo, [0] * len(problem.budgets.share), [0] * len(problem.budgets.share))
-    jobs = problem.jobs
-    for j in np.flatnonzero(quo.action == Action.KEEP).tolist():
-        if jobs.leaf[j] >= 0:
-            _count(state, int(jobs.leaf[j]), Mode(int(jobs.mode[j])), int(jobs.size[j]))
+    state = GreedyState.after(problem, status_quo(problem))
     _serve_entitlements(state)
     _serve_beyond(state)
     _lend(state)
-    out = Decision(
-        action=quo.action, mode=quo.mode, promoted=quo.promoted, placement=dict(sorted(state.placement.items()))
-    )
-    return prune(problem, out)
-
-
-def _count(state: _State, leaf: int, mode: Mode, size: int) -> None:
-    (state.granted if mode is Mode.ALLOCATED else state.borrowed)[leaf] += size
+    return prune(problem, state.result())
 
 
 def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
@@ -73,7 +104,7 @@ def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
     return queues
 
 
-def _serve_entitlements(state: _State) -> None:
+def _serve_entitlements(state: GreedyState) -> None:
     """Lowest projected ratio first, until every budget has its entitlement or nothing it wants can start."""
     problem = state.problem
     budgets, h = problem.budgets, problem.policy.charge_horizon_s
@@ -91,22 +122,22 @@ def _serve_entitlements(state: _State) -> None:
         _, leaf, position = heapq.heappop(heap)
         job = queues[leaf][position]
         if problem.jobs.state[job] == JobState.PENDING:
-            _start(state, job, Mode.ALLOCATED, may_preempt=True)
+            start(state, job, Mode.ALLOCATED, may_preempt=True)
         else:
             _promote(state, job)
         push(leaf, position + 1)
 
 
-def _serve_beyond(state: _State) -> None:
+def _serve_beyond(state: GreedyState) -> None:
     """Allocated work beyond the entitlements, best rank first, on what is free."""
     jobs = state.problem.jobs
     waiting = [j for q in _queues(state.problem, Mode.ALLOCATED).values() for j in q if jobs.rank[j] >= 0]
     for job in sorted(waiting, key=lambda j: int(jobs.rank[j])):
         if state.decision.action[job] == Action.WAIT:
-            _start(state, job, Mode.ALLOCATED, may_preempt=False)
+            start(state, job, Mode.ALLOCATED, may_preempt=False)
 
 
-def _lend(state: _State) -> None:
+def _lend(state: GreedyState) -> None:
     """Lend what is left: the budget that borrows least for its share goes first."""
     share = state.problem.budgets.share
     queues = _queues(state.problem, Mode.BORROWED)
@@ -123,11 +154,11 @@ def _lend(state: _State) -> None:
         _, leaf, position = heapq.heappop(heap)
         job = queues[leaf][position]
         if state.decision.action[job] == Action.WAIT:
-            _start(state, job, Mode.BORROWED, may_preempt=False)
+            start(state, job, Mode.BORROWED, may_preempt=False)
         push(leaf, position + 1)
 
 
-def _within_caps(state: _State, job: int, mode: Mode) -> bool:
+def _within_caps(state: GreedyState, job: int, mode: Mode) -> bool:
     """Whether the caps of the job's budgets admit it, and for `any` jobs whether its budget's claim reaches."""
     problem = state.problem
     budgets, jobs = problem.budgets, problem.jobs
@@ -146,7 +177,7 @@ def _within_caps(state: _State, job: int, mode: Mode) -> bool:
     return True
 
 
-def _promote(state: _State, job: int) -> None:
+def _promote(state: GreedyState, job: int) -> None:
     jobs = state.problem.jobs
     leaf, size = int(jobs.leaf[job]), int(jobs.size[job])
     if state.decision.action[job] != Action.KEEP or not _within_caps(state, job, Mode.ALLOCATED):
@@ -157,7 +188,7 @@ def _promote(state: _State, job: int) -> None:
     state.borrowed[leaf] -= size
 
 
-def _start(state: _State, job: int, mode: Mode, *, may_preempt: bool) -> bool:
+def start(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> bool:
     """Start a job in the best domain, making room if allowed; False when nothing can be done."""
     if not _within_caps(state, job, mode):
         return False
@@ -182,19 +213,16 @@ def _start(state: _State, job: int, mode: Mode, *, may_preempt: bool) -> bool:
         return False
     touched = {r.node for r in placement}
     idle = [v for v in victims if not touched & {r.node for r in problem.jobs.placement[v]}]
-    usage.place(job, placement)
+    state.accept(job, mode, placement)
     for v in victims:
         if v in idle and usage.can_restore(v):
             usage.restore(v)
             continue
         _record_preemption(state, v)
-    state.placement[job] = placement
-    state.decision.action[job], state.decision.mode[job] = Action.START, mode
-    _count(state, int(problem.jobs.leaf[job]), mode, int(problem.jobs.size[job]))
     return True
 
 
-def _record_preemption(state: _State, victim: int) -> None:
+def _record_preemption(state: GreedyState, victim: int) -> None:
     jobs = state.problem.jobs
     leaf, size = int(jobs.leaf[victim]), int(jobs.size[victim])
     state.decision.action[victim], state.decision.mode[victim] = Action.PREEMPT, Mode.NONE
@@ -214,7 +242,7 @@ def _domains(problem: Problem, job: int, nodes: list[int]) -> dict[tuple[int, in
     return out
 
 
-def _slots(state: _State, job: int, mode: Mode) -> np.ndarray:
+def _slots(state: GreedyState, job: int, mode: Mode) -> np.ndarray:
     """Replicas every node takes now, beside what kept reservations bind this start to leave alone; shape (N,)."""
     slots = state.usage.slots_all(job)
     for node, most in _reserved(state, job, mode).items():
@@ -222,7 +250,7 @@ def _slots(state: _State, job: int, mode: Mode) -> np.ndarray:
     return slots
 
 
-def _reserved(state: _State, job: int, mode: Mode) -> dict[int, int]:
+def _reserved(state: GreedyState, job: int, mode: Mode) -> dict[int, int]:
     """GPUs this start may take at most on nodes that a kept reservation holds."""
     problem = state.problem
     if mode is not Mode.ALLOCATED:
@@ -239,12 +267,10 @@ def _reserved(state: _State, job: int, mode: Mode) -> dict[int, int]:
     return out
 
 
-def _allocated_on(state: _State, node: int) -> list[tuple[int, int, int]]:
+def _allocated_on(state: GreedyState, node: int) -> list[tuple[int, int, int]]:
     """(job, GPUs, release) of allocated work that stays or starts on a node."""
-    from cpalloc.problem.releases import release_us
-
     problem = state.problem
-    if node not in state.held_back:
+    if node not in state.on_node:
         rows = []
         for j in np.flatnonzero(state.decision.mode == Mode.ALLOCATED).tolist():
             if state.decision.action[j] != Action.KEEP:
@@ -252,16 +278,16 @@ def _allocated_on(state: _State, node: int) -> list[tuple[int, int, int]]:
             gpus = sum(r.gpus for r in problem.jobs.placement[j] if r.node == node)
             if gpus:
                 rows.append((j, gpus, release_us(problem, state.decision, j)))
-        state.held_back[node] = rows
+        state.on_node[node] = rows
     started = []
     for j, placement in state.placement.items():
         gpus = sum(r.gpus for r in placement if r.node == node)
         if gpus and state.decision.mode[j] == Mode.ALLOCATED:
             started.append((j, gpus, start_release_us(problem, j)))
-    return state.held_back[node] + started
+    return state.on_node[node] + started
 
 
-def _best_free(state: _State, job: int, mode: Mode) -> list[tuple[int, int]] | None:
+def _best_free(state: GreedyState, job: int, mode: Mode) -> list[tuple[int, int]] | None:
     """(node, replicas) in the domain that the gang leaves with least room to spare; None when none has room."""
     slots = _slots(state, job, mode)
     need = int(state.problem.jobs.replicas[job])
@@ -275,7 +301,7 @@ def _best_free(state: _State, job: int, mode: Mode) -> list[tuple[int, int]] | N
     return None if best is None else _fill(state, job, best[3], {n: int(slots[n]) for n in best[3]})
 
 
-def _fill(state: _State, job: int, nodes: list[int], slots: dict[int, int]) -> list[tuple[int, int]]:
+def _fill(state: GreedyState, job: int, nodes: list[int], slots: dict[int, int]) -> list[tuple[int, int]]:
     """Choose nodes inside a domain: few subdomains of the preferred (or finest) level, each node packed full."""
     problem = state.problem
     need = int(problem.jobs.replicas[job])
@@ -302,7 +328,7 @@ def _fill(state: _State, job: int, nodes: list[int], slots: dict[int, int]) -> l
     return out
 
 
-def _place(state: _State, job: int, mode: Mode, nodes: list[tuple[int, int]]) -> tuple[Replica, ...] | None:
+def _place(state: GreedyState, job: int, mode: Mode, nodes: list[tuple[int, int]]) -> tuple[Replica, ...] | None:
     """Devices for the replicas on the chosen nodes."""
     out: list[Replica] = []
     for node, count in nodes:
@@ -314,7 +340,7 @@ def _place(state: _State, job: int, mode: Mode, nodes: list[tuple[int, int]]) ->
     return tuple(sorted(out, key=lambda r: (r.node, r.devices)))
 
 
-def _victims(state: _State, job: int) -> list[int]:
+def _victims(state: GreedyState, job: int) -> list[int]:
     """Work that allocated demand of the job's budget may take back now (rules 2, 3, 4 and 9)."""
     problem = state.problem
     jobs = problem.jobs
@@ -331,7 +357,7 @@ def _victims(state: _State, job: int) -> list[int]:
     return out
 
 
-def _may_lose(state: _State, victims: list[int]) -> bool:
+def _may_lose(state: GreedyState, victims: list[int]) -> bool:
     """Rule 4 for a set of victims, and the bound on preempted GPUs."""
     jobs, budgets = state.problem.jobs, state.problem.budgets
     loss: dict[int, int] = defaultdict(int)
@@ -346,7 +372,7 @@ def _may_lose(state: _State, victims: list[int]) -> bool:
     return all(state.granted[leaf] - lost >= int(budgets.claim[leaf]) for leaf, lost in loss.items())
 
 
-def _make_room(state: _State, job: int) -> tuple[list[tuple[int, int]], list[int]] | None:
+def _make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list[int]] | None:
     """The cheapest way to make room for a gang: per domain, bundles of victims by cost per replica gained."""
     problem, usage = state.problem, state.usage
     jobs = problem.jobs
@@ -428,15 +454,15 @@ def _make_room(state: _State, job: int) -> tuple[list[tuple[int, int]], list[int
     return filled, chosen
 
 
-def _capped(state: _State, job: int, node: int) -> int:
+def _capped(state: GreedyState, job: int, node: int, mode: Mode = Mode.ALLOCATED) -> int:
     """Replicas a node takes, beside kept reservations."""
-    most = _reserved(state, job, Mode.ALLOCATED).get(node) if state.problem.holds else None
+    most = _reserved(state, job, mode).get(node) if state.problem.holds else None
     slots = int(state.usage.slots(job, node))
     return slots if most is None else min(slots, most // int(state.problem.jobs.gpus_per_replica[job]))
 
 
 def _gain(
-    state: _State,
+    state: GreedyState,
     job: int,
     bundle: list[int],
     nodes_of: dict[int, list[int]],

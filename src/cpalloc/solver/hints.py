@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ortools.sat.python import cp_model
+
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision, Mode
 
 
-def hint_of(ctx: ModelContext, decision: Decision) -> dict[int, int]:
-    """Variable index → value for y, z, a, e and p; starts the model has no variable for are left out."""
+def hint_of(ctx: ModelContext, decision: Decision) -> list[tuple[cp_model.IntVar, int]]:
+    """Values of y, z, a, e and p; starts the model has no variable for are left out."""
     problem, lay = ctx.problem, ctx.layout
-    out = {var.index: 0 for group in (ctx.y, ctx.z, ctx.a) for var in group.values()}
+    variables = {var.index: var for group in (ctx.y, ctx.z, ctx.a, ctx.e, ctx.p) for var in group.values()}
+    out = dict.fromkeys(variables, 0)
     for j, var in ctx.e.items():
         out[var.index] = int(decision.action[j] == Action.PREEMPT)
     for j, var in ctx.p.items():
@@ -35,4 +38,4 @@ def hint_of(ctx: ModelContext, decision: Decision) -> dict[int, int]:
         for c, gpus in counts.items():
             if (k, c) in ctx.a:
                 out[ctx.a[k, c].index] += gpus // lay.kinds[k].gpus
-    return out
+    return [(variables[index], value) for index, value in out.items()]

@@ -3,7 +3,7 @@ agrees with itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event, Timer
@@ -66,7 +66,7 @@ def minimise(
     *,
     options: Options,
     limit_s: float,
-    hint: Mapping[int, int] | None = None,
+    hint: Sequence[tuple[cp_model.IntVar, int]] = (),
     presolve: bool = True,
     cancel: Event | None = None,
 ) -> Run:
@@ -75,7 +75,7 @@ def minimise(
     Parameters
     ----------
     hint
-        Variable index to value.
+        Values of the deciding variables in a known solution.
     limit_s
         Seconds, or units of deterministic time in deterministic mode.
 
@@ -86,8 +86,8 @@ def minimise(
     """
     model = ctx.model
     model.clear_hints()
-    for index, value in (hint or {}).items():
-        model.add_hint(model.get_int_var_from_proto_index(index), value)
+    for var, value in hint:
+        model.add_hint(var, value)
     model.clear_objective()
     model.minimize(objective)
     solver = cp_model.CpSolver()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from threading import Event
@@ -27,6 +27,7 @@ from cpalloc.problem.problem import US, Action, Decision, Hold, Mode, Problem, T
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import Unrealisable, realise
+from cpalloc.solver.repair import uninvert
 from cpalloc.solver.run import Run, Status, minimise
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,10 @@ class StrictOrder:
     def _offer(self, decision: Decision, upto: int) -> list[Violation]:
         """Make a decision the incumbent if it breaks no rule, keeps the limits and is better on the first ``upto``
         tiers in strict order (the last of them being worked on)."""
-        decision = self._with_reservations(prune(self.problem, decision))
+        decision = prune(self.problem, decision)
+        if "inversion" in self.tier_names[:upto]:
+            decision = uninvert(self.problem, decision)
+        decision = self._with_reservations(decision)
         broken = violations(self.problem, decision)
         if broken:
             return broken
@@ -173,17 +177,16 @@ class StrictOrder:
     def _solve_part(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
         objective = OBJECTIVES[tier.name]
         began, bound, source = time.perf_counter(), objective.floor(self.problem)[part], "trivial"
-        spent = 0.0
+        left = self._meter(budget)
         for _ in range(MAX_ROUNDS):
             best = self.values[tier.name][part]
             if bound is not None and best <= bound:
                 break
-            if budget - spent <= 0.01 or (self.cancel is not None and self.cancel.is_set()):
+            if left() <= 0.01 or (self.cancel is not None and self.cancel.is_set()):
                 break
             before = self.partition
             ctx, expression = self._model(tier.name, part)
-            run = self._run(ctx, expression, budget - spent)
-            spent += run.solver.deterministic_time if self.problem.options.deterministic else run.seconds
+            run = self._run(ctx, expression, max(0.01, left()))
             if run.status is Status.INFEASIBLE:
                 log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", tier.name)
                 break
@@ -205,6 +208,14 @@ class StrictOrder:
         self.limits.append((tier.name, part, best + slack))
         spec = objective.parts[part]
         return PartResult(spec.name, spec.unit, best, bound, best + slack, source, time.perf_counter() - began)
+
+    def _meter(self, budget: float) -> Callable[[], float]:
+        """What is left of a budget: seconds with everything counted, or units of the solver's deterministic time."""
+        if self.problem.options.deterministic:
+            used = self.clock.used_deterministic
+            return lambda: budget - (self.clock.used_deterministic - used)
+        began = time.perf_counter()
+        return lambda: budget - (time.perf_counter() - began)
 
     def _trusts(self, run: Run, best: int, tier: Tier, part: int) -> bool:
         """A bound above a known feasible value is a false certificate: say so, keep nothing of it."""
@@ -248,7 +259,7 @@ class StrictOrder:
         except Unrealisable as reason:
             log.info("not realisable: %s", reason)
             return [Violation("capacity", str(reason))]
-        self.candidate = self._with_reservations(prune(self.problem, decision))
+        self.candidate = prune(self.problem, decision)
         return self._offer(decision, upto)
 
     def _refine(self, tier: Tier, run: Run, broken: Sequence[Violation]) -> None:
@@ -291,15 +302,16 @@ class StrictOrder:
         if self.values[tier.name][part] > 0 and budget > 0.02:
             self._repartition(replace(self.partition, delays=costs))
             ctx, expression = self._model(tier.name, part)
+            left = self._meter(budget)
             run = self._run(ctx, expression, budget / 2)
             if run.bound is not None:
                 bound, source = run.bound, "cp_sat"
             holds = tuple(h for h in reserve(problem, bare, kept=self.kept, jobs=self.blocked)[0])
             holds = tuple(h for h in holds if not any(h.job == k.job for k in problem.holds))
-            while holds and self.values[tier.name][part] > bound and time.perf_counter() - began < budget:
+            while holds and self.values[tier.name][part] > bound and left() > 0.01:
                 self._repartition(replace(self.partition, holds=problem.holds + holds))
                 ctx, expression = self._model(tier.name, part)
-                run = self._run(ctx, expression, budget / 2)
+                run = self._run(ctx, expression, max(0.01, left()))
                 if run.found:
                     self._take(ctx, run, index + 1)
                     break
