@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cpalloc.cli import cells
-from cpalloc.schema import Allocation, Fragmentation, TierPart, TierRow
+from cpalloc.schema import Allocation, Fragmentation, TierRow
 
 BUDGETS_WIDTH = 94
 """Columns that all of the budgets' table needs."""
@@ -45,23 +45,27 @@ def print_budgets(console: Console, allocation: Allocation) -> None:
 
 
 def print_proofs(console: Console, tiers: tuple[TierRow, ...]) -> None:
-    """Print the tiers in their order: value reached, bound proved, and what the proof rests on."""
+    """Print the tiers in their order: value of the decision, and what was proved of the best one found.
+
+    Bound and gap speak of the best value; later tiers may give back a tier's slack, up to the limit.
+    """
     if not tiers:
         return
-    table = cells.table("Proofs", ["tier", ">value", ">bound", ">gap", "status", "source", ">seconds"])
+    columns = ["tier", ">value", ">best", ">limit", ">bound", ">gap", "status", "source", ">seconds"]
+    table = cells.table("Proofs", columns)
     for tier in tiers:
+        amounts = map(cells.number, (tier.value, tier.best, tier.limit, tier.bound))
         source = tier.bound_source or cells.NONE
-        cells.add(table, tier.name, *_proof(tier), source, f"{tier.seconds:.2f}")
+        proof = (cells.percent(tier.gap), cells.status(tier.status), source, f"{tier.seconds:.2f}")
+        cells.add(table, tier.name, *amounts, *proof)
         for part in tier.parts:
-            cells.add(table, f"  {part.name}", *_proof(part), "", "", style="dim")
+            bound, gap = cells.number(part.bound), cells.percent(part.gap)
+            status = cells.status(part.status)
+            cells.add(
+                table, f"  {part.name}", cells.number(part.value), "", "", bound, gap, status, "", "", style="dim"
+            )
     console.print(table)
-    if any(t.value is not None and t.bound is not None and t.gap == 0 and t.value > t.bound for t in tiers):
-        console.print(Text("gaps are those at which tiers were settled; later tiers may give back their slack", "dim"))
     console.print()
-
-
-def _proof(row: TierRow | TierPart) -> tuple[str, str, str, Text]:
-    return cells.number(row.value), cells.number(row.bound), cells.percent(row.gap), cells.status(row.status)
 
 
 def print_fragmentation(console: Console, found: Fragmentation, *, show_all: bool) -> None:

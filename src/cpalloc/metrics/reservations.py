@@ -102,16 +102,6 @@ def reserve(
     )
 
 
-def soonest(problem: Problem, decision: Decision, job: int) -> int | None:
-    """Earliest instant at which a job alone could be held, were nothing promised to others; None: not known."""
-    ledger = _Ledger(problem, decision)
-    pools = sorted(set(problem.nodes.pool[problem.eligibility[problem.jobs.eligibility[job]]].tolist()))
-    at_once, promise = ledger.promise(job, pools)
-    if at_once:
-        return problem.now_us
-    return None if promise is None else promise.starts_us
-
-
 class _Ledger:
     """Who holds what until when, and what is already promised."""
 

@@ -8,11 +8,12 @@ and the solver refines where a realised answer shows that the difference matters
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from cpalloc.problem.problem import Hold, JobState, Mode, NodeState, Problem
+from cpalloc.problem.problem import US, Hold, JobState, Mode, NodeState, Problem
 from cpalloc.problem.releases import start_release_us
 
 
@@ -23,7 +24,9 @@ class Partition:
     ``leaves``: leaves whose allocated starts are told from those of others (rule 6 needs a *foreign* beneficiary).
     ``watched``: jobs whose inversion is stated exactly. ``single``: jobs whose replicas are a kind of their own
     (locality). ``holds``: reservations that bind new allocated work, ``hard`` of them kept from the last answer.
-    ``delays``: (job, GPU-seconds) that waiting costs the blocked jobs at least. ``split``: no cell of several nodes.
+    ``instants``: allocated starts that are in the way beyond different ones of these (sorted, microseconds) are told
+    apart, by the instant they leave (``by_release``) or by the end of their protection. ``blocked``: jobs whose delay,
+    and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of several nodes.
     """
 
     leaves: frozenset[int] = frozenset()
@@ -31,7 +34,10 @@ class Partition:
     single: frozenset[int] = frozenset()
     holds: tuple[Hold, ...] = ()
     hard: int = 0
-    delays: tuple[tuple[int, int], ...] = ()
+    instants: tuple[int, ...] = ()
+    by_release: bool = False
+    blocked: tuple[tuple[int, int], ...] = ()
+    timed: tuple[tuple[int, int], ...] = ()
     split: bool = False
 
 
@@ -55,12 +61,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Whose work a replica is, as far as anyone asks: the fields of its signature."""
+    """Whose work a replica is, as far as anyone asks: the fields of its signature.
+
+    ``late``: how many of the partition's instants lie before its end: it is in the way at those.
+    """
 
     mode: int
     leaf: int = -1
     bucket: int = 0
     holds: int = 0
+    late: int = 0
     job: int = -1
 
 
@@ -120,14 +130,23 @@ def party_of(problem: Problem, partition: Partition, job: int, mode: Mode) -> Pa
     watched = [int(jobs.order[w]) for w in partition.watched if jobs.leaf[w] == leaf]
     bucket = sum(w < order for w in watched)
     told = bool(watched) or (mode is Mode.ALLOCATED and leaf in partition.leaves)
-    bits = 0
+    bits = late = 0
     if mode is Mode.ALLOCATED:
+        if partition.instants:
+            late = bisect_left(partition.instants, promotion_end_us(problem, partition, job))
         release = start_release_us(problem, job)
         for index, hold in enumerate(partition.holds):
             bound = index >= partition.hard or int(jobs.rank[job]) > int(jobs.rank[hold.job])
             if bound and hold.job != job and release > hold.starts_us:
                 bits |= 1 << index
-    return Party(int(mode), leaf if told else -1, bucket, bits, job if job in partition.single else -1)
+    return Party(int(mode), leaf if told else -1, bucket, bits, late, job if job in partition.single else -1)
+
+
+def promotion_end_us(problem: Problem, partition: Partition, job: int) -> int:
+    """Instant until which a job is in the way if it becomes allocated now, as the partition measures it."""
+    if partition.by_release:
+        return start_release_us(problem, job)
+    return problem.now_us + int(problem.jobs.min_runtime_s[job]) * US
 
 
 def _sharing(problem: Problem, job: int) -> tuple[bool, int, bool]:

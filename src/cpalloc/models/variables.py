@@ -11,6 +11,7 @@ for every kind and every domain v the gangs placed at v or below need no more re
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -18,7 +19,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import Objective
-from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout
+from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout, promotion_end_us
 from cpalloc.problem.problem import JobState, Mode, Problem
 
 Linear = cp_model.LinearExprT
@@ -40,6 +41,7 @@ class ModelContext:
         self.kinds_on: dict[int, list[int]] = defaultdict(list)
         self.cells_below: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.b: dict[tuple[int, int], dict[int, cp_model.IntVar]] = {}
+        self.slots_at: dict[object, cp_model.IntVar] = {}
         self._short: dict[int, cp_model.IntVar] = {}
         self._leaf_terms: dict[Mode, dict[int, tuple[int, list[tuple[int, cp_model.IntVar]]]]] = {}
         self._terms: dict[str, tuple[Linear, ...]] = {}
@@ -202,6 +204,24 @@ class ModelContext:
         """GPUs that starts take in a cell (of some kinds, or of all)."""
         chosen = self.kinds_on[cell] if kinds is None else [k for k in kinds if (k, cell) in self.a]
         return _dot([(self.layout.kinds[k].gpus, self.a[k, cell]) for k in chosen])
+
+    def late_kinds(self, cell: int, at_us: int) -> list[int]:
+        """Kinds on a cell whose allocated starts are still in the way at one of the partition's instants."""
+        position = bisect_left(self.partition.instants, at_us)
+        return [k for k in self.kinds_on[cell] if self.kind(k).party.late > position]
+
+    def late_promotions(self, cell: int, at_us: int) -> list[tuple[int, cp_model.IntVar]]:
+        """(GPUs on the cell, variable) of promotions that are still in the way at an instant."""
+        held, jobs, out = self.problem.held, self.problem.jobs, []
+        for row in self.layout.cells[cell].rows:
+            job = int(held.job[row])
+            if job in self.p and promotion_end_us(self.problem, self.partition, job) > at_us:
+                gpus = 0
+                for rep in jobs.placement[job]:
+                    if rep.node == held.node[row]:
+                        gpus += rep.gpus
+                out.append((min(gpus, int(held.gpus[row])) * len(self.layout.cells[cell].nodes), self.p[job]))
+        return out
 
     def kind(self, index: int) -> Kind:
         """Kind by index."""

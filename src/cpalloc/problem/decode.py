@@ -262,6 +262,8 @@ def read_decision(problem: Problem, allocation: wire.Allocation) -> tuple[Decisi
         runs = row.mode is not None and action[j] in (Action.START, Action.KEEP)
         mode[j] = modes[row.mode] if runs and row.mode is not None else Mode.NONE
         promoted[j] = bool(row.promoted)
+        if action[j] == Action.KEEP and _moved(problem, j, row.placement or ()):
+            wrong.append((row.job, "is kept and must stay where the round says it runs"))
         if action[j] != Action.START:
             continue
         replicas = []
@@ -274,3 +276,19 @@ def read_decision(problem: Problem, allocation: wire.Allocation) -> tuple[Decisi
         places[j] = tuple(sorted(replicas, key=lambda r: (r.node, r.devices)))
     wrong.extend((jobs.ids[j], "has no decision") for j in range(len(jobs)) if j not in seen)
     return Decision(action=action, mode=mode, promoted=promoted, placement=places), wrong
+
+
+def _moved(problem: Problem, job: int, placement: Sequence[wire.DecisionPlacement]) -> bool:
+    """Whether a kept job's places differ from those it runs on (places on absent nodes aside)."""
+    names = problem.nodes.names
+    here = sorted(
+        (names[r.node], r.gpus if r.devices < 0 else devices(r.devices).__repr__())
+        for r in problem.jobs.placement[job]
+        if r.node >= 0
+    )
+    there = sorted(
+        (e.node, e.gpus if isinstance(e.gpus, int) else tuple(sorted(e.gpus)).__repr__())
+        for e in placement
+        if e.node in set(names)
+    )
+    return here != there

@@ -48,6 +48,7 @@ def parameters(solver: cp_model.CpSolver, options: Options, limit_s: float) -> N
     gives, and its inclusion step has certified wrong optima in ortools 9.15 (or-tools issue 5293)."""
     p = solver.parameters
     p.num_workers = 1
+    p.catch_sigint_signal = False
     p.linearization_level = 2
     p.random_seed = options.seed
     p.max_presolve_iterations = 1

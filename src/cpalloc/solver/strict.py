@@ -15,15 +15,18 @@ from fractions import Fraction
 from threading import Event
 
 from cpalloc.errors import SolverError
-from cpalloc.metrics.reservations import reserve, soonest
+from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
 from cpalloc.models.constraints import CONSTRAINTS
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.objectives.delay import delay_of
+from cpalloc.models.objectives.delay import instants as release_instants
+from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
 from cpalloc.models.objectives.inversion import inverted
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext
-from cpalloc.problem.problem import US, Action, Decision, Hold, Mode, Problem, Tier, status_quo
+from cpalloc.problem.problem import Decision, Hold, Problem, Tier, status_quo
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import Unrealisable, realise
@@ -128,14 +131,14 @@ class StrictOrder:
     def _with_reservations(self, decision: Decision) -> Decision:
         """Attach promises: once the blocked jobs are settled, to these, in the domains already promised if any."""
         holds, blocked = reserve(self.problem, decision, kept=self.kept, jobs=self.blocked)
-        return replace(decision, reservations=holds, blocked=blocked if self.blocked is None else self.blocked)
+        return replace(decision, reservations=holds, blocked=blocked)
 
     def _evaluate(self, decision: Decision) -> dict[str, tuple[int, ...]]:
         return {name: OBJECTIVES[name].evaluate(self.problem, decision) for name in self.tier_names}
 
-    def _offer(self, decision: Decision, upto: int) -> list[Violation]:
+    def _offer(self, decision: Decision, upto: int, prefer: tuple[str, int] | None = None) -> list[Violation]:
         """Make a decision the incumbent if it breaks no rule, keeps the limits and is better on the first ``upto``
-        tiers in strict order (the last of them being worked on)."""
+        tiers in strict order (the last of them being worked on), or on the part to ``prefer``."""
         decision = prune(self.problem, decision)
         if "inversion" in self.tier_names[:upto]:
             decision = uninvert(self.problem, decision)
@@ -148,6 +151,11 @@ class StrictOrder:
             return []
         names = self.tier_names[:upto]
         free = [n for n in names if not any(n == name for name, _, _ in self.limits)] or names[-1:]
+        if prefer is not None:
+            name, part = prefer
+            if values[name][part] < self.values[name][part]:
+                self.incumbent, self.values = decision, values
+            return []
         if [values[n] for n in free] < [self.values[n] for n in free]:
             self.incumbent, self.values = decision, values
         return []
@@ -167,6 +175,8 @@ class StrictOrder:
                 solve = self._solve_delay if tier.name == "delay" else self._solve_part
                 parts.append(solve(tier, index, part, budget))
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
+            if tier.name == "preemption":
+                self._tighten(index, self.clock.left(self.problem.options.deterministic) / 10)
         reason = "proved"
         if self.cancel is not None and self.cancel.is_set():
             reason = "cancelled"
@@ -208,6 +218,30 @@ class StrictOrder:
         self.limits.append((tier.name, part, best + slack))
         spec = objective.parts[part]
         return PartResult(spec.name, spec.unit, best, bound, best + slack, source, time.perf_counter() - began)
+
+    def _tighten(self, index: int, budget: float) -> None:
+        """Slack is there to spare lost work: once preemption is settled, take back what of it was not needed.
+
+        Otherwise fragmentation, or chance, would eat into entitlements.
+        """
+        slacked = [t for t in self.problem.policy.tiers[: index + 1] if t.slack and t.name in OBJECTIVES]
+        for tier in slacked:
+            for part in range(len(OBJECTIVES[tier.name].parts)):
+                position = next(i for i, limit in enumerate(self.limits) if limit[:2] == (tier.name, part))
+                at = next(i for i, r in enumerate(self.results) if r.name == tier.name)
+                floor = self.results[at].parts[part].best
+                if self.values[tier.name][part] > floor and budget > 0.01:
+                    ctx, expression = self._model(tier.name, part)
+                    run = self._run(ctx, expression, budget)
+                    if run.found:
+                        self._take(ctx, run, index + 1, prefer=(tier.name, part))
+                value = self.values[tier.name][part]
+                self.limits[position] = (tier.name, part, value)
+                if self.ctx is not None and OBJECTIVES[tier.name].limits_model:
+                    self.ctx.model.add(self.ctx.term(OBJECTIVES[tier.name])[part] <= value)
+                parts = list(self.results[at].parts)
+                parts[part] = replace(parts[part], limit=value)
+                self.results[at] = replace(self.results[at], parts=tuple(parts))
 
     def _meter(self, budget: float) -> Callable[[], float]:
         """What is left of a budget: seconds with everything counted, or units of the solver's deterministic time."""
@@ -252,7 +286,9 @@ class StrictOrder:
         self.clock.used_deterministic += run.solver.deterministic_time
         return run
 
-    def _take(self, ctx: ModelContext, run: Run, upto: int) -> list[Violation]:
+    def _take(
+        self, ctx: ModelContext, run: Run, upto: int, prefer: tuple[str, int] | None = None
+    ) -> list[Violation]:
         """Realise a solution and offer it; returns what it breaks."""
         try:
             decision = realise(ctx, run.value)
@@ -260,7 +296,7 @@ class StrictOrder:
             log.info("not realisable: %s", reason)
             return [Violation("capacity", str(reason))]
         self.candidate = prune(self.problem, decision)
-        return self._offer(decision, upto)
+        return self._offer(decision, upto, prefer)
 
     def _refine(self, tier: Tier, run: Run, broken: Sequence[Violation]) -> None:
         """Tell apart what the last answer showed must be told apart; the model is rebuilt if anything changed."""
@@ -275,70 +311,47 @@ class StrictOrder:
                 split = True
         if not broken and "inversion" in self.tier_names[: self.tier_names.index(tier.name) + 1]:
             watched |= set(inverted(self.problem, self.candidate)[:8])
+        instants, timed = partition.instants, partition.timed
+        if tier.name == "fragmentation" and not broken:
+            known = dict(late_shapes(self.problem, self.incumbent)) | dict(timed)
+            timed, instants = tuple(sorted(known.items())), protection_ends(self.problem)
         if tier.name == "locality" and not broken:
             single |= {j for j in self.candidate.placement if jobs.preferred_level[j] >= 0}
         self._repartition(
             replace(
-                partition, leaves=frozenset(leaves), watched=frozenset(watched), single=frozenset(single), split=split
+                partition,
+                leaves=frozenset(leaves),
+                watched=frozenset(watched),
+                single=frozenset(single),
+                split=split,
+                instants=instants,
+                timed=timed,
             )
         )
 
     # -- reservations ---------------------------------------------------------------------------------------------
 
     def _solve_delay(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
-        """Settle who is blocked, bound their delay from below, then look for starts that keep the best promises.
-
-        The bound takes every blocked job alone, against the work that stays only; the promises are found with nothing
-        optional started, and bind the model, worst-ranked dropped first where that leaves no decision.
-        """
-        began, problem = time.perf_counter(), self.problem
+        """Settle who is blocked, minimise their delay, and let what was promised bind the tiers that follow."""
+        problem = self.problem
         self.blocked = reserve(problem, self.incumbent, kept=self.kept)[1]
         self.incumbent = self._with_reservations(self.incumbent)
         self.values = self._evaluate(self.incumbent)
-        bare = _without_starts(self.incumbent)
-        costs = tuple((j, self._least_delay(bare, j)) for j in self.blocked)
-        bound: int | None = 0
-        source = "trivial"
-        if self.values[tier.name][part] > 0 and budget > 0.02:
-            self._repartition(replace(self.partition, delays=costs))
-            ctx, expression = self._model(tier.name, part)
-            left = self._meter(budget)
-            run = self._run(ctx, expression, budget / 2)
-            if run.bound is not None:
-                bound, source = run.bound, "cp_sat"
-            holds = tuple(h for h in reserve(problem, bare, kept=self.kept, jobs=self.blocked)[0])
-            holds = tuple(h for h in holds if not any(h.job == k.job for k in problem.holds))
-            while holds and self.values[tier.name][part] > bound and left() > 0.01:
-                self._repartition(replace(self.partition, holds=problem.holds + holds))
-                ctx, expression = self._model(tier.name, part)
-                run = self._run(ctx, expression, max(0.01, left()))
-                if run.found:
-                    self._take(ctx, run, index + 1)
-                    break
-                holds = holds[:-1]
-        best = self.values[tier.name][part]
-        self.limits.append((tier.name, part, best))
+        if self.values[tier.name][part] > 0:
+            known = tuple((j, delay_of(problem, self.incumbent, j)) for j in self.blocked)
+            self._repartition(
+                replace(self.partition, blocked=known, instants=release_instants(problem), by_release=True)
+            )
+        result = self._solve_part(tier, index, part, budget)
         self.kept = self.incumbent.reservations
         kept_before = {h.job for h in problem.holds}
         fresh = tuple(h for h in self.kept if h.job not in kept_before)
-        self._repartition(replace(self.partition, holds=problem.holds + fresh))
-        spec = OBJECTIVES[tier.name].parts[part]
-        return PartResult(spec.name, spec.unit, best, bound, best, source, time.perf_counter() - began)
-
-    def _least_delay(self, bare: Decision, job: int) -> int:
-        """GPU-seconds that a blocked job waits at least, whatever else starts."""
-        at_us = soonest(self.problem, bare, job)
-        size, window = int(self.problem.jobs.size[job]), self.problem.policy.window_s
-        return size * window if at_us is None else size * (at_us - self.problem.now_us) // US
+        self._repartition(
+            replace(self.partition, holds=problem.holds + fresh, blocked=(), instants=(), by_release=False)
+        )
+        return result
 
     def _repartition(self, partition: Partition) -> None:
         if partition != self.partition:
             self.partition, self.ctx = partition, None
 
-
-def _without_starts(decision: Decision) -> Decision:
-    """The decision with nothing started: what stays, and what was made room for."""
-    action, mode = decision.action.copy(), decision.mode.copy()
-    starts = action == Action.START
-    action[starts], mode[starts] = Action.WAIT, Mode.NONE
-    return replace(decision, action=action, mode=mode, placement={})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.metrics.fragmentation import room_after, tier_value, time_to_place_s
 from cpalloc.models.base import PartSpec
+from cpalloc.models.earliest import Gang, cost_of_waiting, steps
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import Decision, Problem, Shape, status_quo
+from cpalloc.problem.problem import US, Decision, JobState, NodeState, Problem, Shape, status_quo
 
 
 class Fragmentation:
@@ -31,12 +34,34 @@ class Fragmentation:
         """
         problem, h = ctx.problem, ctx.problem.policy.charge_horizon_s
         rooms = _Rooms(ctx)
-        total: Linear = waiting_floor(problem)
+        total = self._waiting(ctx)
         for i, shape in enumerate(problem.shape_mix):
             if shape.weight:
                 stranded = rooms.free(shape.pool) - shape.size * rooms.copies(i, shape)
                 total = total + shape.weight * h * stranded
         return (total,)
+
+    @staticmethod
+    def _waiting(ctx: ModelContext) -> Linear:
+        """Σ p · gpus · time to place: stated for the shapes the partition times, at its floor for the others."""
+        problem, timed = ctx.problem, dict(ctx.partition.timed)
+        base = BaseRoom(problem)
+        total: Linear = 0
+        for i, shape in enumerate(problem.shape_mix):
+            floor = base.time_s(shape)
+            if i not in timed or timed[i] <= floor:
+                total = total + shape.weight * shape.size * floor
+                continue
+
+            def cost(at_us: int, shape: Shape = shape) -> int:
+                seconds = -(-max(0, at_us - problem.now_us) // US)
+                return shape.weight * shape.size * seconds
+
+            unit = shape.weight * shape.size
+            gang = Gang(f"s{i}", shape.replicas, shape.gpus_per_replica, base.places(shape))
+            choices = steps(ctx.partition.instants, cost, unit * floor, unit * timed[i])
+            total = total + cost_of_waiting(ctx, gang, choices, unit * timed[i], base)
+        return total
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
         """As measured."""
@@ -107,7 +132,57 @@ class _Rooms:
         return f
 
 
+class BaseRoom:
+    """Room with nothing started: when the GPUs of every node are free of what is protected now."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.room = room_after(problem, status_quo(problem))
+
+    def __call__(self, node: int, at_us: int) -> int:
+        """GPUs of a node available by an instant."""
+        first, last = int(self.room.first[node]), int(self.room.first[node + 1])
+        instants = self.room.instants_us[self.room.release[first:last]]
+        return int((instants <= at_us - self.problem.now_us).sum())
+
+    def total(self, nodes: Sequence[int], at_us: int) -> int:
+        """The same over some nodes."""
+        return sum(self(n, at_us) for n in nodes)
+
+    def time_s(self, shape: Shape) -> int:
+        """Seconds until a shape fits with nothing started: starts only protect more."""
+        return time_to_place_s(self.problem, self.room, shape)
+
+    def places(self, shape: Shape) -> list[list[int]]:
+        """Nodes of every (domain of the shape's level, pool)."""
+        nodes, out = self.problem.nodes, defaultdict(list)
+        for n in np.flatnonzero(nodes.state == NodeState.READY).tolist():
+            if shape.pool in (-1, int(nodes.pool[n])):
+                out[int(self.problem.topology.domain_of[shape.level, n]), int(nodes.pool[n])].append(n)
+        return [members for _, members in sorted(out.items())]
+
+
 def waiting_floor(problem: Problem) -> int:
-    """Σ p(s) · gpus(s) · time_to_place(s) with nothing started: starts only protect more."""
-    room = room_after(problem, status_quo(problem))
-    return sum(s.weight * s.size * time_to_place_s(problem, room, s) for s in problem.shape_mix)
+    """Σ p(s) · gpus(s) · time_to_place(s) with nothing started."""
+    base = BaseRoom(problem)
+    return sum(s.weight * s.size * base.time_s(s) for s in problem.shape_mix)
+
+
+def late_shapes(problem: Problem, decision: Decision) -> tuple[tuple[int, int], ...]:
+    """(shape, seconds) of the shapes whose time to place the decision's starts have raised."""
+    base, room = BaseRoom(problem), room_after(problem, decision)
+    out = []
+    for i, shape in enumerate(problem.shape_mix):
+        seconds = time_to_place_s(problem, room, shape)
+        if shape.weight and seconds > base.time_s(shape):
+            out.append((i, seconds))
+    return tuple(out)
+
+
+def protection_ends(problem: Problem) -> tuple[int, ...]:
+    """Now, and every later instant at which protection of running or starting work may end."""
+    jobs, now = problem.jobs, problem.now_us
+    ends = {now} | {int(t) for t in jobs.protected_until_us[jobs.protected].tolist() if t > now}
+    may = (jobs.state == JobState.PENDING) & jobs.may_allocate
+    ends |= {now + int(s) * US for s in jobs.min_runtime_s[may].tolist()}
+    return tuple(sorted(ends))

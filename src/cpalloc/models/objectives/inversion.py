@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from ortools.sat.python import cp_model
 
-from cpalloc.models.objectives._fit import does_not_fit, takes_place_of
+from cpalloc.models.fit import does_not_fit, takes_place_of
 from cpalloc.models.base import PartSpec
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
