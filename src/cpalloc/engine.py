@@ -17,7 +17,6 @@ import numpy as np
 from cpalloc.explain.reasons import Explainer
 from cpalloc.metrics.fragmentation import fragmentation
 from cpalloc.metrics.occupancy import measures
-from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
 from cpalloc.models.constraints.preemption import beneficiaries
 from cpalloc.models.objectives import OBJECTIVES
@@ -34,8 +33,8 @@ from cpalloc.problem.problem import Action, Decision, JobState, Problem
 from cpalloc.schema import Allocation, CheckReport, Round
 from cpalloc.schema import answer as wire
 from cpalloc.solver.guard import guard
-from cpalloc.solver.strict import PartResult, Solution, TierResult, violations
 from cpalloc.solver.solve import solve_problem
+from cpalloc.solver.strict import PartResult, Solution, TierResult, violations
 from cpalloc.version import __version__
 
 log = logging.getLogger(__name__)
@@ -110,11 +109,9 @@ def check(round_: Round, allocation: Allocation) -> CheckReport:
     ]
     tiers: list[wire.TierValue] = []
     if not found:
-        holds, blocked = reserve(problem, decision, kept=problem.holds)
-        full = Decision(decision.action, decision.mode, decision.promoted, decision.placement, holds, blocked)
         for tier in problem.policy.tiers:
             if tier.name in OBJECTIVES:
-                tiers.append(wire.TierValue(name=tier.name, value=OBJECTIVES[tier.name].evaluate(problem, full)[0]))
+                tiers.append(wire.TierValue(name=tier.name, value=OBJECTIVES[tier.name].evaluate(problem, decision)[0]))
     return CheckReport(violations=tuple(found), tiers=tuple(tiers))
 
 

@@ -223,7 +223,9 @@ class Search:
                 since = int(jobs.started_us[j]) if jobs.started_us[j] >= 0 else int(jobs.placed_us[j])
                 ends = NEVER if jobs.timeout_s[j] < 0 else max(problem.now_us, since + int(jobs.timeout_s[j]) * US)
                 leaf = self.leaf[j]
-                have = sum(self.size[i] for i in self.stays if self.leaf[i] == leaf and self.mode_now[i] == Mode.ALLOCATED)
+                have = sum(
+                    self.size[i] for i in self.stays if self.leaf[i] == leaf and self.mode_now[i] == Mode.ALLOCATED
+                )
                 if self._over(leaf) and have - self.size[j] >= budgets.claim[leaf]:
                     ends = min(ends, max(problem.now_us, int(jobs.protected_until_us[j])))
                 if ends > hold.starts_us:
@@ -270,7 +272,9 @@ class Search:
             have[self.leaf[v]][Mode.ALLOCATED] += self.size[v]
         for j, m in zip(self.pending, modes, strict=True):
             have[self.leaf[j]][m] += self.size[j] if m else 0
-        return Outline(modes, gone, promoted, tuple(r[Mode.ALLOCATED] for r in have), tuple(r[Mode.BORROWED] for r in have))
+        return Outline(
+            modes, gone, promoted, tuple(r[Mode.ALLOCATED] for r in have), tuple(r[Mode.BORROWED] for r in have)
+        )
 
     def _allowed(self, o: Outline) -> bool:
         return all(
@@ -307,7 +311,9 @@ class Search:
         fresh = [j for j, m in zip(self.pending, o.modes, strict=True) if m == Mode.ALLOCATED] + list(o.promoted)
         for j in fresh:
             leaf = self.leaf[j]
-            if budgets.owed[leaf] == 0 or (jobs.may_borrow[j] and o.granted[leaf] - self.size[j] >= budgets.claim[leaf]):
+            if budgets.owed[leaf] == 0 or (
+                jobs.may_borrow[j] and o.granted[leaf] - self.size[j] >= budgets.claim[leaf]
+            ):
                 return False
         return True
 
@@ -356,7 +362,9 @@ class Search:
             return
         here = self.company(o)
         allocated = {j for j, m in zip(self.pending, o.modes, strict=True) if m == Mode.ALLOCATED}
-        helpers = {v: [i for i, j in enumerate(starts) if j in allocated and self.leaf[j] != self.leaf[v]] for v in o.gone}
+        helpers = {
+            v: [i for i, j in enumerate(starts) if j in allocated and self.leaf[j] != self.leaf[v]] for v in o.gone
+        }
 
         def descend(at: int, bins: list[int], res: list[list[int]], here: list[set[int]], chosen: tuple[Spot, ...]):
             if at == len(starts):

@@ -22,9 +22,7 @@ class Values:
         self.demand = borrow_demand(self.problem)
         self.splits: dict[int, list[int]] = {}
         self.free_after: dict[frozenset[int], list[int]] = {}
-        self.weight = [
-            size * (int(p) + 1) for size, p in zip(search.size, self.problem.jobs.priority, strict=True)
-        ]
+        self.weight = [size * (int(p) + 1) for size, p in zip(search.size, self.problem.jobs.priority, strict=True)]
 
     @staticmethod
     def of_outline(tier: str) -> bool:

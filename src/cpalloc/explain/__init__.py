@@ -1,0 +1,1 @@
+"""Reasons, in words and numbers."""

@@ -238,7 +238,8 @@ class Explainer:
 
     def _blockers(self, level: int, domain: int, until_us: int | None = None) -> list[int]:
         """Protected jobs in a domain, largest first; those whose protection ends by ``until_us`` if given."""
-        jobs, held = self.problem.jobs, defaultdict(int)
+        jobs = self.problem.jobs
+        held: dict[int, int] = defaultdict(int)
         for j in np.flatnonzero((self.decision.action == Action.KEEP) & (jobs.state == JobState.FIXED)).tolist():
             if until_us is not None and not self.problem.now_us < jobs.protected_until_us[j] <= until_us:
                 continue

@@ -139,9 +139,7 @@ class _Ledger:
         here = sorted({s.job for n in nodes for s in self.on[n]})
         out, ends = {}, []
         for j in here:
-            if self.decision.action[j] == Action.START:
-                out[j] = start_release_us(problem, j)
-            elif self.decision.promoted[j]:
+            if self.decision.action[j] == Action.START or self.decision.promoted[j]:
                 out[j] = start_release_us(problem, j)
             else:
                 out[j] = max(problem.now_us, timeout_us(problem, j))

@@ -72,8 +72,7 @@ def cost_of_waiting(
     room: Room,
     unless: Sequence[cp_model.IntVar] = (),
 ) -> Linear:
-    """Cost of the choice made; ``last_cost`` where none of the choices holds, 0 where one of ``unless`` does.
-    """
+    """Cost of the choice made; ``last_cost`` where none of the choices holds, 0 where one of ``unless`` does."""
     literals: list[cp_model.IntVar] = []
     terms: list[tuple[int, cp_model.IntVar]] = []
     for step in choices:
@@ -92,9 +91,7 @@ def cost_of_waiting(
     return dot([*terms, (last_cost, last)])
 
 
-def _domains_with_room(
-    ctx: ModelContext, gang: Gang, at_us: int, room: Room
-) -> list[cp_model.IntVar] | bool:
+def _domains_with_room(ctx: ModelContext, gang: Gang, at_us: int, room: Room) -> list[cp_model.IntVar] | bool:
     """A literal per domain that may hold the gang at an instant; True where one does whatever starts."""
     out = []
     for i, nodes in enumerate(gang.domains):
@@ -120,9 +117,7 @@ def _domains_with_room(
     return out
 
 
-def _slots(
-    ctx: ModelContext, c: int, g: int, at_us: int, have: Mapping[int, int], room: Room
-) -> cp_model.IntVar:
+def _slots(ctx: ModelContext, c: int, g: int, at_us: int, have: Mapping[int, int], room: Room) -> cp_model.IntVar:
     """Slots of g GPUs that the starts in the way leave in a cell by an instant."""
     key = (c, g, at_us, tuple(have.values()))
     if key not in ctx.slots_at:

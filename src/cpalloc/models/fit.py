@@ -63,9 +63,7 @@ def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> c
     return out
 
 
-def _slots_left(
-    ctx: ModelContext, job: int, c: int, cell: Cell, stays: list[int]
-) -> cp_model.IntVar | None:
+def _slots_left(ctx: ModelContext, job: int, c: int, cell: Cell, stays: list[int]) -> cp_model.IntVar | None:
     """At least the replicas of a job that a node takes beside the starts that stay; None where it takes none ever."""
     problem, jobs, model, held = ctx.problem, ctx.problem.jobs, ctx.model, ctx.problem.held
     g = int(jobs.gpus_per_replica[job])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -266,5 +267,5 @@ def layout(problem: Problem, partition: Partition) -> Layout:
 def _mergeable(kinds: list[Kind]) -> bool:
     """Whether counting on like nodes is exact: sizes divide one another, only GPUs bind, nobody minds company."""
     sizes = sorted({k.gpus for k in kinds})
-    chain = all(b % a == 0 for a, b in zip(sizes, sizes[1:], strict=False))
+    chain = all(b % a == 0 for a, b in pairwise(sizes))
     return chain and not any(any(k.resources) or k.same_group or k.lone >= 0 for k in kinds)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -22,7 +23,7 @@ from cpalloc.models.base import Objective
 from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout, promotion_end_us
 from cpalloc.problem.problem import JobState, Mode, Problem
 
-Linear = cp_model.LinearExprT
+Linear = cp_model.LinearExpr | int
 
 
 class ModelContext:
@@ -131,7 +132,7 @@ class ModelContext:
                 self.model.add_bool_or(modes[0].negated(), modes[1].negated())
         for row in twins.values():
             row.sort(key=lambda pair: pair[0])
-            for (_, better), (_, worse) in zip(row, row[1:], strict=False):
+            for (_, better), (_, worse) in pairwise(row):
                 self.model.add_implication(worse, better)
 
     # -- sums every constraint may use ----------------------------------------------------------------------------
@@ -228,7 +229,7 @@ class ModelContext:
         return self.layout.kinds[index]
 
 
-def _dot(terms: list[tuple[int, cp_model.IntVar]]) -> Linear:
+def _dot(terms: Sequence[tuple[int, cp_model.IntVar]]) -> Linear:
     """Σ coefficient · variable."""
     if not terms:
         return 0

@@ -12,6 +12,7 @@ from cpalloc.metrics.fragmentation import Fragmentation
 from cpalloc.metrics.occupancy import Measures
 from cpalloc.problem.compile.clock import from_us
 from cpalloc.problem.compile.nodes import mask_of
+from cpalloc.problem.compile.promises import kept_holds
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import US, Action, Decision, JobState, Mode, Problem, Replica
 from cpalloc.schema import answer as wire
@@ -57,7 +58,7 @@ def decisions(
     ``wire_placements`` are the placements of running jobs as the request gave them: kept jobs never move.
     """
     jobs, promises = problem.jobs, {h.job: h for h in decision.reservations}
-    positions = _positions(problem, decision)
+    positions, blocked = _positions(problem, decision), set(decision.blocked)
     out = []
     for j, job_id in enumerate(jobs.ids):
         action = Action(int(decision.action[j]))
@@ -77,6 +78,7 @@ def decisions(
                 fields["forced"] = _FORCED.get(JobState(int(jobs.state[j])))
         else:
             why = reasons[j]
+            fields["blocked"] = j in blocked
             fields["position"] = positions.get(j)
             if j in promises:
                 fields["starts_by"] = from_us(promises[j].starts_us)
@@ -90,9 +92,7 @@ def decisions(
 def placement(problem: Problem, replicas: Sequence[Replica]) -> tuple[wire.DecisionPlacement, ...]:
     """Wire form of a start's places: device indices, or counts where devices are unknown."""
     return tuple(
-        wire.DecisionPlacement(
-            node=problem.nodes.names[r.node], gpus=r.gpus if r.devices < 0 else devices(r.devices)
-        )
+        wire.DecisionPlacement(node=problem.nodes.names[r.node], gpus=r.gpus if r.devices < 0 else devices(r.devices))
         for r in replicas
     )
 
@@ -170,7 +170,9 @@ def reservation_rows(problem: Problem, decision: Decision) -> tuple[wire.Reserva
             rows.append(
                 wire.ReservationRow(
                     job=jobs.ids[hold.job],
-                    domain=wire.DomainRef(level=topology.levels[hold.level], name=topology.names[hold.level][hold.domain]),
+                    domain=wire.DomainRef(
+                        level=topology.levels[hold.level], name=topology.names[hold.level][hold.domain]
+                    ),
                     nodes=tuple(problem.nodes.names[n] for n in hold.nodes),
                     starts_by=from_us(hold.starts_us),
                     broken=wire.Broken(
@@ -205,6 +207,7 @@ def fragmentation_row(problem: Problem, frag: Fragmentation) -> wire.Fragmentati
                 replicas=f.shape.replicas,
                 gpus_per_replica=f.shape.gpus_per_replica,
                 level=levels[f.shape.level],
+                gpu_type=None if f.shape.pool < 0 else problem.pool_names[f.shape.pool],
                 weight=f.shape.weight,
                 placeable_now=f.placeable_now,
                 stranded_gpus=f.stranded_gpus,
@@ -249,7 +252,7 @@ def read_decision(problem: Problem, allocation: wire.Allocation) -> tuple[Decisi
     action[jobs.mode != Mode.NONE] = Action.KEEP
     mode, promoted = jobs.mode.copy(), np.zeros(len(jobs), dtype=np.bool_)
     places: dict[int, tuple[Replica, ...]] = {}
-    wrong, seen = [], set()
+    wrong, seen, rank = [], set(), jobs.rank.tolist()
     actions = {v: k for k, v in _ACTION.items()}
     modes = {v: k for k, v in _MODE.items()}
     for row in allocation.decisions:
@@ -275,7 +278,18 @@ def read_decision(problem: Problem, allocation: wire.Allocation) -> tuple[Decisi
             replicas.append(Replica(n, count, -1 if isinstance(entry.gpus, int) else mask_of(entry.gpus)))
         places[j] = tuple(sorted(replicas, key=lambda r: (r.node, r.devices)))
     wrong.extend((jobs.ids[j], "has no decision") for j in range(len(jobs)) if j not in seen)
-    return Decision(action=action, mode=mode, promoted=promoted, placement=places), wrong
+    blocked = sorted(
+        (index[r.job] for r in allocation.decisions if r.blocked and r.job in index), key=lambda j: rank[j]
+    )
+    decision = Decision(
+        action=action,
+        mode=mode,
+        promoted=promoted,
+        placement=places,
+        reservations=kept_holds(problem, allocation.reservations)[0],
+        blocked=tuple(blocked),
+    )
+    return decision, wrong
 
 
 def _moved(problem: Problem, job: int, placement: Sequence[wire.DecisionPlacement]) -> bool:

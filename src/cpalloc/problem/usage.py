@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -21,6 +21,8 @@ class Usage:
         The same as bitmasks; -1 where a node holds unknown devices.
     free_resources : IntArray, shape (N, R)
         Resources left.
+    running_on : IntArray, shape (N,)
+        Jobs present: kept, stopping and started ones. A start with exclusive nodes needs 0.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -28,12 +30,17 @@ class Usage:
         self.free_gpus: IntArray = problem.nodes.free_gpus.copy()
         self.free_devices: list[int] = list(problem.nodes.free_devices)
         self.free_resources: IntArray = problem.nodes.free_resources.copy()
-        self._company: Counter[int] = Counter(np.flatnonzero(problem.nodes.company).tolist())
+        self.running_on: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
         self._rows: dict[int, list[int]] = defaultdict(list)
         self._shut: dict[int, tuple[int, int]] = {}
+        """Nodes taken whole by a start with exclusive nodes: the GPUs and devices it leaves unused there."""
         for row, job in enumerate(problem.held.job.tolist()):
             self._rows[job].append(row)
-            self._company[int(problem.held.node[row])] += 1
+        np.add.at(self.running_on, problem.held.node, 1)
+        state = problem.jobs.state
+        for job in np.flatnonzero((state == JobState.FIXED) | (state == JobState.STOPPING)).tolist():
+            for n in {rep.node for rep in problem.jobs.placement[job] if rep.node >= 0}:
+                self.running_on[n] += 1
 
     @classmethod
     def of(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> Usage:
@@ -61,7 +68,11 @@ class Usage:
         for row in self._rows[job]:
             n = int(held.node[row])
             mask = held.devices[row]
-            if self.free_gpus[n] < held.gpus[row] or (self.free_resources[n] < held.resources[row]).any():
+            if (
+                n in self._shut
+                or self.free_gpus[n] < held.gpus[row]
+                or (self.free_resources[n] < held.resources[row]).any()
+            ):
                 return False
             if mask >= 0 and self.free_devices[n] >= 0 and mask & ~self.free_devices[n]:
                 return False
@@ -71,11 +82,16 @@ class Usage:
         held = self.problem.held
         for row in self._rows[job]:
             n, mask = int(held.node[row]), held.devices[row]
-            self.free_gpus[n] += sign * int(held.gpus[row])
+            gpus, devices = self._shut.get(n, (int(self.free_gpus[n]), self.free_devices[n]))
+            gpus += sign * int(held.gpus[row])
+            if devices >= 0 and mask >= 0:
+                devices = devices | mask if sign > 0 else devices & ~mask
+            if n in self._shut:
+                self._shut[n] = gpus, devices
+            else:
+                self.free_gpus[n], self.free_devices[n] = gpus, devices
             self.free_resources[n] += sign * held.resources[row]
-            self._company[n] -= sign
-            if self.free_devices[n] >= 0 and mask >= 0:
-                self.free_devices[n] = self.free_devices[n] | mask if sign > 0 else self.free_devices[n] & ~mask
+            self.running_on[n] -= sign
 
     def place(self, job: int, placement: Sequence[Replica]) -> None:
         """A start comes."""
@@ -100,7 +116,7 @@ class Usage:
                 mask = self.free_devices[n]
                 self.free_devices[n] = mask & ~rep.devices if sign > 0 else mask | rep.devices
         for n in touched:
-            self._company[n] += sign
+            self.running_on[n] += sign
             if exclusive and sign > 0:
                 self._shut[n] = (int(self.free_gpus[n]), self.free_devices[n])
                 self.free_gpus[n] = 0
@@ -111,7 +127,7 @@ class Usage:
         problem, jobs = self.problem, self.problem.jobs
         if not problem.eligibility[jobs.eligibility[job], node]:
             return 0
-        if jobs.exclusive[job] and self._company[node] > 0:
+        if jobs.exclusive[job] and self.running_on[node] > 0:
             return 0
         g = int(jobs.gpus_per_replica[job])
         if jobs.same_gpu_group[job]:
@@ -146,7 +162,7 @@ class Usage:
         return np.where(eligible, np.maximum(out, 0), 0)
 
     def best_domain(self, job: int) -> tuple[int, int] | None:
-        """(domain of the required level, pool) with room for the whole gang, the tightest first; None if none has."""
+        """(pool, domain of the required level) with room for the whole gang, the tightest first; None if none has."""
         jobs, problem = self.problem.jobs, self.problem
         slots = self.slots_all(job)
         width = len(problem.pool_names) or 1
@@ -156,15 +172,23 @@ class Usage:
         if not len(fitting):
             return None
         best = min(fitting.tolist(), key=lambda k: (int(room[k]), k))
-        return best // width, best % width
+        return best % width, best // width
 
     def fits(self, job: int) -> bool:
         """Whether some domain has room for the whole gang."""
         return self.best_domain(job) is not None
 
     def choose_devices(self, job: int, node: int, count: int) -> list[Replica]:
-        """Places for ``count`` replicas on a node: lowest devices, whole replicas inside the fullest group that holds
-        them; counts (-1) where devices are unknown."""
+        """Places for ``count`` replicas of a start on a node; nothing is taken yet (:meth:`place`).
+
+        Lowest devices, a whole replica inside the fullest group that holds it; where no group does, over any devices of
+        the node, unless the job is bound to one group. Counts (devices -1) where devices are unknown.
+
+        Raises
+        ------
+        ValueError
+            When that many do not fit (:meth:`slots` says how many do).
+        """
         g = int(self.problem.jobs.gpus_per_replica[job])
         free = self.free_devices[node]
         if free < 0:
@@ -173,6 +197,8 @@ class Usage:
         for _ in range(count):
             whole = [p for p in (free & m for m in self.problem.nodes.groups[node]) if p.bit_count() >= g]
             source = min(whole, key=lambda p: (p.bit_count(), p)) if whole else free
+            if source.bit_count() < g or (self.problem.jobs.same_gpu_group[job] and not whole):
+                raise ValueError(f"{self.problem.nodes.names[node]} has no room for {count} replicas of {g} GPUs")
             mask = 0
             for _ in range(g):
                 bit = source & -source
@@ -183,7 +209,7 @@ class Usage:
 
     def clear_company(self) -> None:
         """Forget who runs where: for asking what an empty cluster would hold."""
-        self._company.clear()
+        self.running_on[:] = 0
 
     def in_service(self, node: int) -> bool:
         """Whether a node takes new work."""

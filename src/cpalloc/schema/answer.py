@@ -78,8 +78,9 @@ class Decision(AnswerModel):
         Of ``preempt`` and ``lost``: whether the job goes back to the queue.
     lost_gpu_seconds, beneficiaries, forced
         Of ``preempt``: GPUs x lost work (without restart_cost), the starts it makes room for, why it was forced.
-    position, starts_by, reason
-        Of ``wait``: rank in its pool's queue, the promise if any, and why.
+    position, starts_by, blocked, reason
+        Of ``wait``: rank in its pool's queue, the promise if any, whether the job is one of the blocked ones that the
+        tier ``delay`` speaks of, and why it waits.
     """
 
     job: str
@@ -94,6 +95,7 @@ class Decision(AnswerModel):
     forced: ForcedBy | None = None
     position: Count | None = None
     starts_by: Instant | None = None
+    blocked: Flag | None = None
     reason: Reason | None = None
 
 
@@ -130,8 +132,8 @@ class TierPart(AnswerModel):
 class TierRow(AnswerModel):
     """One tier of the objective: value reached, proven bound, relative gap; what is not known is ``None``.
 
-    ``best`` is the value when the tier was settled, which ``bound`` and ``gap`` speak of; ``value`` is that of the final
-    decision, which may have used the tier's slack (up to ``limit``).
+    ``best`` is the value when the tier was settled, which ``bound`` and ``gap`` speak of; ``value`` is that of the
+    final decision, which may have used the tier's slack (up to ``limit``).
     """
 
     name: str
@@ -176,6 +178,7 @@ class ShapeRow(AnswerModel):
     replicas: Count
     gpus_per_replica: Count
     level: str
+    gpu_type: str | None = None
     weight: Count
     placeable_now: Count
     stranded_gpus: Amount

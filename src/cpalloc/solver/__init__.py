@@ -1,0 +1,1 @@
+"""Greedy, the strict-order loop, solver runs, realisation, guard."""

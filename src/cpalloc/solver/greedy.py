@@ -163,9 +163,7 @@ def _within_caps(state: GreedyState, job: int, mode: Mode) -> bool:
     problem = state.problem
     budgets, jobs = problem.budgets, problem.jobs
     leaf, size = int(jobs.leaf[job]), int(jobs.size[job])
-    caps, have = (
-        (budgets.max_gpus, state.granted) if mode is Mode.ALLOCATED else (budgets.max_borrowed, state.borrowed)
-    )
+    caps, have = (budgets.max_gpus, state.granted) if mode is Mode.ALLOCATED else (budgets.max_borrowed, state.borrowed)
     vertex = int(budgets.leaf_vertex[leaf])
     while vertex >= 0:
         cap = int(caps[vertex])
@@ -255,7 +253,8 @@ def _reserved(state: GreedyState, job: int, mode: Mode) -> dict[int, int]:
     problem = state.problem
     if mode is not Mode.ALLOCATED:
         return {}
-    jobs, out = problem.jobs, {}
+    jobs = problem.jobs
+    out: dict[int, int] = {}
     release = start_release_us(problem, job)
     for hold in problem.holds:
         if hold.job == job or jobs.rank[job] < jobs.rank[hold.job] or release <= hold.starts_us:

@@ -22,14 +22,14 @@ def hint_of(ctx: ModelContext, decision: Decision) -> list[tuple[cp_model.IntVar
     by_start = {(s.job, s.mode): s for s in lay.starts}
     for j, placement in decision.placement.items():
         mode = Mode(int(decision.mode[j]))
-        start, var = by_start.get((j, mode)), ctx.y.get((j, mode))
-        if decision.action[j] != Action.START or start is None or var is None:
+        start, chosen = by_start.get((j, mode)), ctx.y.get((j, mode))
+        if decision.action[j] != Action.START or start is None or chosen is None:
             continue
         pool = int(problem.nodes.pool[placement[0].node])
         shape = next(s for s in start.shapes if lay.kinds[lay.shapes[s].kind].pool == pool)
         level, k = lay.shapes[shape].level, lay.shapes[shape].kind
         domain = int(problem.topology.domain_of[level, placement[0].node])
-        out[var.index] = 1
+        out[chosen.index] = 1
         if (shape, domain) in ctx.z:
             out[ctx.z[shape, domain].index] += 1
         counts: dict[int, int] = defaultdict(int)

@@ -32,7 +32,7 @@ class Gang:
     domain: int
 
 
-class Unrealisable(Exception):
+class UnrealisableError(Exception):
     """The counts have no placement; the model that gave them was too coarse for this round."""
 
 
@@ -48,7 +48,7 @@ def realise(ctx: ModelContext, value: Value) -> Decision:
 
     Raises
     ------
-    Unrealisable
+    UnrealisableError
         When the counts cannot be placed node by node.
     """
     problem = ctx.problem
@@ -78,14 +78,14 @@ def _gangs(ctx: ModelContext, value: Value) -> list[Gang]:
         places[s].extend([domain] * value(var))
     started: dict[tuple[int, ...], list[tuple[int, int, Mode]]] = defaultdict(list)
     for start in ctx.layout.starts:
-        var = ctx.y.get((start.job, start.mode))
-        if var is not None and value(var):
+        chosen = ctx.y.get((start.job, start.mode))
+        if chosen is not None and value(chosen):
             started[start.shapes].append((int(rank[start.job]), start.job, start.mode))
     out = []
     for shapes, jobs in started.items():
         free = [(s, d) for s in shapes for d in places[s]]
         if len(free) != len(jobs):
-            raise Unrealisable("gangs and places differ in number")
+            raise UnrealisableError("gangs and places differ in number")
         for (_, job, mode), (s, domain) in zip(sorted(jobs), free, strict=True):
             out.append(Gang(job, mode, s, domain))
     return out
@@ -116,7 +116,7 @@ def _to_cells(ctx: ModelContext, value: Value, gangs: list[Gang]) -> dict[int, l
         room = {d: sum(left[shape.kind][c] for c in cs) for d, cs in groups.items()}
         while need:
             if not room:
-                raise Unrealisable("a domain has too few replicas for its gangs")
+                raise UnrealisableError("a domain has too few replicas for its gangs")
             whole = [d for d in room if room[d] >= need]
             best = min(whole, key=lambda d: (room[d], d)) if whole else min(room, key=lambda d: (-room[d], d))
             for c in sorted(groups[best]):
@@ -146,7 +146,7 @@ def _to_nodes(
             for _ in range(count):
                 fitting = [n for n in nodes if free[n] >= gpus]
                 if not fitting:
-                    raise Unrealisable("like nodes cannot share the replicas of their cell")
+                    raise UnrealisableError("like nodes cannot share the replicas of their cell")
                 n = min(fitting, key=lambda n: (free[n], n))
                 free[n] -= gpus
                 out[n].append((1, gang))
@@ -160,7 +160,7 @@ def _to_devices(
     placement: dict[int, list[Replica]] = defaultdict(list)
     for n in sorted(on_node):
         quota: dict[int, list[int]] = {}
-        wants = []
+        wants: list[Want] = []
         for count, gang in on_node[n]:
             k = lay.shapes[gang.shape].kind
             kind = lay.kinds[k]
@@ -180,11 +180,7 @@ def _to_devices(
                 wants.extend(Want(gang.job, each, group) for _ in range(parts))
         masks = assign_devices(usage.free_devices[n], problem.nodes.groups[n], wants)
         if masks is None:
-            raise Unrealisable(f"no devices left on node {problem.nodes.names[n]}")
+            raise UnrealisableError(f"no devices left on node {problem.nodes.names[n]}")
         for want, mask in zip(wants, masks, strict=True):
             placement[want.job].append(Replica(n, want.gpus, mask))
-    return {
-        job: tuple(sorted(reps, key=lambda r: (r.node, r.devices))) for job, reps in sorted(placement.items())
-    }
-
-
+    return {job: tuple(sorted(reps, key=lambda r: (r.node, r.devices))) for job, reps in sorted(placement.items())}

@@ -44,5 +44,3 @@ def _exchange(problem: Problem, decision: Decision, job: int) -> Decision:
                 start(state, i, mode, may_preempt=False)
         return state.result()
     return decision
-
-

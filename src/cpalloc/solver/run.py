@@ -86,10 +86,10 @@ def minimise(
         When CP-SAT refuses the model: a bug of ours.
     """
     model = ctx.model
-    model.clear_hints()
+    model.clear_hints()  # type: ignore[no-untyped-call]
     for var, value in hint:
         model.add_hint(var, value)
-    model.clear_objective()
+    model.clear_objective()  # type: ignore[no-untyped-call]
     model.minimize(objective)
     solver = cp_model.CpSolver()
     parameters(solver, options, limit_s)

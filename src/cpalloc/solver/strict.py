@@ -29,7 +29,7 @@ from cpalloc.models.variables import Linear, ModelContext
 from cpalloc.problem.problem import Decision, Hold, Problem, Tier, status_quo
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.prune import prune
-from cpalloc.solver.realise import Unrealisable, realise
+from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.repair import uninvert
 from cpalloc.solver.run import Run, Status, minimise
 
@@ -124,7 +124,7 @@ class StrictOrder:
         self.incumbent = self._with_reservations(status_quo(problem))
         self.values: dict[str, tuple[int, ...]] = self._evaluate(self.incumbent)
         for decision in starts:
-            self._offer(decision, upto=len(self.tier_names))
+            self._offer(prune(problem, decision), upto=len(self.tier_names))
 
     # -- incumbent ------------------------------------------------------------------------------------------------
 
@@ -139,9 +139,6 @@ class StrictOrder:
     def _offer(self, decision: Decision, upto: int, prefer: tuple[str, int] | None = None) -> list[Violation]:
         """Make a decision the incumbent if it breaks no rule, keeps the limits and is better on the first ``upto``
         tiers in strict order (the last of them being worked on), or on the part to ``prefer``."""
-        decision = prune(self.problem, decision)
-        if "inversion" in self.tier_names[:upto]:
-            decision = uninvert(self.problem, decision)
         decision = self._with_reservations(decision)
         broken = violations(self.problem, decision)
         if broken:
@@ -167,6 +164,7 @@ class StrictOrder:
         tiers = [t for t in self.problem.policy.tiers if t.name in OBJECTIVES]
         for index, tier in enumerate(tiers):
             began = time.perf_counter()
+            self._prepare(tier)
             parts = []
             for part in range(len(OBJECTIVES[tier.name].parts)):
                 ahead = sum(WEIGHTS.get(t.name, 1) for t in tiers[index:])
@@ -243,6 +241,17 @@ class StrictOrder:
                 parts[part] = replace(parts[part], limit=value)
                 self.results[at] = replace(self.results[at], parts=tuple(parts))
 
+    def _prepare(self, tier: Tier) -> None:
+        """Tell apart at once what a tier is known to need, where its value is not at its floor yet."""
+        values, floor = self.values[tier.name], OBJECTIVES[tier.name].floor(self.problem)
+        if tier.name == "fragmentation" and values > floor:
+            late = late_shapes(self.problem, self.incumbent)
+            if late:
+                self._repartition(replace(self.partition, timed=late, instants=protection_ends(self.problem)))
+        elif tier.name == "locality" and values > floor:
+            preferring = {j for j in self.incumbent.placement if self.problem.jobs.preferred_level[j] >= 0}
+            self._repartition(replace(self.partition, single=self.partition.single | preferring))
+
     def _meter(self, budget: float) -> Callable[[], float]:
         """What is left of a budget: seconds with everything counted, or units of the solver's deterministic time."""
         if self.problem.options.deterministic:
@@ -286,17 +295,20 @@ class StrictOrder:
         self.clock.used_deterministic += run.solver.deterministic_time
         return run
 
-    def _take(
-        self, ctx: ModelContext, run: Run, upto: int, prefer: tuple[str, int] | None = None
-    ) -> list[Violation]:
+    def _take(self, ctx: ModelContext, run: Run, upto: int, prefer: tuple[str, int] | None = None) -> list[Violation]:
         """Realise a solution and offer it; returns what it breaks."""
         try:
             decision = realise(ctx, run.value)
-        except Unrealisable as reason:
+        except UnrealisableError as reason:
             log.info("not realisable: %s", reason)
             return [Violation("capacity", str(reason))]
         self.candidate = prune(self.problem, decision)
-        return self._offer(decision, upto, prefer)
+        broken = self._offer(self.candidate, upto, prefer)
+        if "inversion" in self.tier_names[:upto]:
+            mended = uninvert(self.problem, self.candidate)
+            if mended is not self.candidate:
+                self._offer(mended, upto, prefer)
+        return broken
 
     def _refine(self, tier: Tier, run: Run, broken: Sequence[Violation]) -> None:
         """Tell apart what the last answer showed must be told apart; the model is rebuilt if anything changed."""
@@ -354,4 +366,3 @@ class StrictOrder:
     def _repartition(self, partition: Partition) -> None:
         if partition != self.partition:
             self.partition, self.ctx = partition, None
-

@@ -46,9 +46,7 @@ class Capacity:
         held = ctx.problem.held
         for size in sorted({ctx.kind(k).gpus for k in ctx.kinds_on[c]}):
             slots = cell.free // size
-            terms = [
-                ((cell.free + int(held.gpus[r])) // size - slots, ctx.e[int(held.job[r])]) for r in cell.rows
-            ]
+            terms = [((cell.free + int(held.gpus[r])) // size - slots, ctx.e[int(held.job[r])]) for r in cell.rows]
             larger = [(ctx.kind(k).gpus // size, ctx.a[k, c]) for k in ctx.kinds_on[c] if ctx.kind(k).gpus >= size]
             nodes = len(cell.nodes)
             ctx.model.add(dot(larger) <= dot([(nodes * x, e) for x, e in terms]) + nodes * slots)
@@ -73,9 +71,7 @@ class Capacity:
         parts: dict[int, list[tuple[int, cp_model.IntVar]]] = {k: [] for k in bound}
         for mask in groups:
             free = (problem.nodes.free_devices[node] & mask).bit_count()
-            freed = [
-                ((problem.held.devices[r] & mask).bit_count(), ctx.e[int(problem.held.job[r])]) for r in cell.rows
-            ]
+            freed = [((problem.held.devices[r] & mask).bit_count(), ctx.e[int(problem.held.job[r])]) for r in cell.rows]
             total = free + sum(x for x, _ in freed)
             inside = []
             for k in bound:
@@ -108,44 +104,40 @@ class Capacity:
                 placed[rep.node].append((j, rep))
         for n, here in sorted(placed.items()):
             if n < 0:
-                yield Violation(self.name, "a start is placed on a node that is not in the snapshot", self._ids(problem, here))
+                message = "a start is placed on a node that is not in the snapshot"
+                yield Violation(self.name, message, self._ids(problem, here))
                 continue
             name = (nodes.names[n],)
             if nodes.state[n] != NodeState.READY:
-                yield Violation(self.name, f"{name[0]} is not ready and takes nothing new", self._ids(problem, here), name)
+                message = f"{name[0]} is not ready and takes nothing new"
+                yield Violation(self.name, message, self._ids(problem, here), name)
                 continue
             total = sum(rep.gpus for _, rep in here)
             if total > count[n]:
-                yield Violation(
-                    self.name, f"starts take {total} GPUs of {name[0]}, {int(count[n])} are free", self._ids(problem, here), name
-                )
-            yield from self._devices(problem, free[n], here, name)
+                message = f"starts take {total} GPUs of {name[0]}, {int(count[n])} are free"
+                yield Violation(self.name, message, self._ids(problem, here), name)
+            yield from self._devices(problem, n, free[n], here)
             need = sum((jobs.resources[j] for j, _ in here), np.zeros(len(problem.resource_names), dtype=np.int64))
             for r in np.flatnonzero((need > resources[n]) & (need > 0)).tolist():
-                yield Violation(
-                    self.name,
-                    f"starts take {int(need[r])} {problem.resource_names[r]} of {name[0]}, {int(resources[n, r])} are free",
-                    self._ids(problem, here),
-                    name,
-                )
+                left = f"{int(resources[n, r])} are free"
+                message = f"starts take {int(need[r])} {problem.resource_names[r]} of {name[0]}, {left}"
+                yield Violation(self.name, message, self._ids(problem, here), name)
 
-    def _devices(
-        self, problem: Problem, free: int, here: list[tuple[int, Replica]], name: tuple[str, ...]
-    ) -> Iterator[Violation]:
-        if free < 0:
-            return
+    def _devices(self, problem: Problem, n: int, free: int, here: list[tuple[int, Replica]]) -> Iterator[Violation]:
+        """Every device named is free and named once; where the node's are unknown (-1), a healthy one of its own."""
+        known, name = free >= 0, (problem.nodes.names[n],)
+        left = free if known else problem.nodes.healthy_devices[n]
         for j, rep in here:
+            if rep.devices < 0 and not known:
+                continue
             if rep.devices < 0 or rep.devices.bit_count() != rep.gpus:
-                yield Violation(self.name, f"{rep.gpus} GPUs of {name[0]} are given without naming them", (problem.jobs.ids[j],), name)
-            elif rep.devices & ~free:
-                yield Violation(
-                    self.name,
-                    f"GPU {(rep.devices & ~free).bit_length() - 1} of {name[0]} is not free",
-                    (problem.jobs.ids[j],),
-                    name,
-                )
+                message = f"{rep.gpus} GPUs of {name[0]} are given without naming them"
+            elif rep.devices & ~left:
+                message = f"GPU {(rep.devices & ~left).bit_length() - 1} of {name[0]} is not free"
             else:
-                free &= ~rep.devices
+                left &= ~rep.devices
+                continue
+            yield Violation(self.name, message, (problem.jobs.ids[j],), name)
 
     @staticmethod
     def _ids(problem: Problem, here: list[tuple[int, Replica]]) -> tuple[str, ...]:

@@ -36,6 +36,5 @@ class Eligibility:
                 if jobs.same_gpu_group[j] and (
                     rep.devices < 0 or not any(rep.devices & ~group == 0 for group in nodes.groups[rep.node])
                 ):
-                    yield Violation(
-                        self.name, f"a replica of {jobs.ids[j]} on {name[0]} is not in one GPU group", (jobs.ids[j],), name
-                    )
+                    message = f"a replica of {jobs.ids[j]} on {name[0]} is not in one GPU group"
+                    yield Violation(self.name, message, (jobs.ids[j],), name)

@@ -48,7 +48,7 @@ class Floor:
             if have[leaf] < claim:
                 yield Violation(
                     self.name,
-                    f"budget {problem.budgets.leaf_names[leaf]} loses allocated work and keeps {int(have[leaf])} of the "
-                    f"{claim} GPUs it can claim",
+                    f"budget {problem.budgets.leaf_names[leaf]} loses allocated work and keeps {int(have[leaf])} of "
+                    f"the {claim} GPUs it can claim",
                     tuple(jobs.ids[j] for j in gone_jobs),
                 )

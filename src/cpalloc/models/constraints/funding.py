@@ -19,9 +19,9 @@ class Funding:
     name: ClassVar[str] = "funding"
 
     def applies(self, problem: Problem) -> bool:
-        """Where a job may run in either mode."""
+        """Where a job may run in either mode, or a budget is owed nothing."""
         jobs = problem.jobs
-        return bool((jobs.may_allocate & jobs.may_borrow).any())
+        return bool((jobs.may_allocate & jobs.may_borrow).any() or (problem.budgets.owed == 0).any())
 
     def build(self, ctx: ModelContext) -> None:
         """Newly allocated ⇒ granted ≤ claim − 1 + size, for starts and promotions."""
@@ -39,10 +39,9 @@ class Funding:
         for j in np.flatnonzero(fresh).tolist():
             leaf = int(jobs.leaf[j])
             if budgets.owed[leaf] == 0:
-                yield Violation(self.name, f"{jobs.ids[j]} is allocated although its budget is owed nothing", (jobs.ids[j],))
+                message = f"{jobs.ids[j]} is allocated although its budget is owed nothing"
+                yield Violation(self.name, message, (jobs.ids[j],))
             elif jobs.may_borrow[j] and have[leaf] - jobs.size[j] >= budgets.claim[leaf]:
-                yield Violation(
-                    self.name,
-                    f"{jobs.ids[j]} is allocated although its budget has its claim of {int(budgets.claim[leaf])} GPUs without it",
-                    (jobs.ids[j],),
-                )
+                claim = f"its claim of {int(budgets.claim[leaf])} GPUs"
+                message = f"{jobs.ids[j]} is allocated although its budget has {claim} without it"
+                yield Violation(self.name, message, (jobs.ids[j],))

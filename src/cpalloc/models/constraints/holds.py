@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -65,23 +65,22 @@ class Holds:
 
 
 def room_beside(problem: Problem, hold: Hold) -> dict[int, int]:
-    """GPUs that bound starts may take on each node of a hold."""
-    out = {}
-    for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
-        out[node] = max(0, int(problem.nodes.healthy[node]) - _stays(problem, node, hold.starts_us) - gpus)
-    return out
+    """GPUs that bound starts may take on each node of a hold: healthy − held beyond its instant − kept for it."""
+    stays = _stays(problem, hold)
+    return {
+        node: max(0, int(problem.nodes.healthy[node]) - stays[node] - gpus)
+        for node, gpus in zip(hold.nodes, hold.gpus, strict=True)
+    }
 
 
-def _stays(problem: Problem, node: int, until_us: int) -> int:
-    """Allocated GPUs on a node held by running jobs that may be there beyond an instant."""
+def _stays(problem: Problem, hold: Hold) -> dict[int, int]:
+    """Allocated GPUs on each node of a hold held by running jobs that may be there beyond its instant."""
     jobs, quo = problem.jobs, status_quo(problem)
+    out = dict.fromkeys(hold.nodes, 0)
     runs = (jobs.mode == Mode.ALLOCATED) & ((jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE))
-    total = 0
-    for j in _on_node(problem, np.flatnonzero(runs).tolist(), node):
-        if release_us(problem, quo, j) > until_us:
-            total += sum(r.gpus for r in jobs.placement[j] if r.node == node)
-    return total
-
-
-def _on_node(problem: Problem, candidates: Sequence[int], node: int) -> list[int]:
-    return [j for j in candidates if any(r.node == node for r in problem.jobs.placement[j])]
+    for j in np.flatnonzero(runs).tolist():
+        here = [rep for rep in jobs.placement[j] if rep.node in out]
+        if here and release_us(problem, quo, j) > hold.starts_us:
+            for rep in here:
+                out[rep.node] += rep.gpus
+    return out

@@ -57,8 +57,6 @@ class Limits:
                 new = np.flatnonzero(fresh & (decision.mode == mode) & np.isin(jobs.leaf, leaves)).tolist()
                 total = int(have[leaves].sum())
                 if new and total > caps[vertex]:
-                    yield Violation(
-                        self.name,
-                        f"budget {budgets.names[vertex]} would hold {total} {mode.name.lower()} GPUs, at most {int(caps[vertex])}",
-                        tuple(jobs.ids[j] for j in new),
-                    )
+                    have_now = f"would hold {total} {mode.name.lower()} GPUs"
+                    message = f"budget {budgets.names[vertex]} {have_now}, at most {int(caps[vertex])}"
+                    yield Violation(self.name, message, tuple(jobs.ids[j] for j in new))

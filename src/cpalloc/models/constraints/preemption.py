@@ -48,17 +48,20 @@ class Preemption:
 
     def check(self, problem: Problem, decision: Decision) -> Iterator[Violation]:
         """Victim by victim, then the sum."""
-        jobs, total = problem.jobs, 0
-        for j in victims(problem, decision):
-            total += int(jobs.size[j])
-            if not beneficiaries(problem, decision, j):
-                yield Violation(
-                    self.name, f"{jobs.ids[j]} is preempted for no allocated start of another budget on its nodes", (jobs.ids[j],)
-                )
-        bound = problem.policy.max_preempted_gpus
+        jobs, leaf, gone = problem.jobs, problem.jobs.leaf.tolist(), victims(problem, decision)
+        served: dict[int, set[int]] = defaultdict(set)  # leaves with an allocated start, node by node
+        for j, placement in decision.placement.items():
+            if decision.mode[j] == Mode.ALLOCATED:
+                for rep in placement:
+                    served[rep.node].add(leaf[j])
+        for j in gone:
+            if not any(served[rep.node] - {leaf[j]} for rep in jobs.placement[j] if rep.node >= 0):
+                message = f"{jobs.ids[j]} is preempted for no allocated start of another budget on its nodes"
+                yield Violation(self.name, message, (jobs.ids[j],))
+        bound, total = problem.policy.max_preempted_gpus, int(jobs.size[gone].sum())
         if 0 <= bound < total:
-            names = tuple(jobs.ids[j] for j in victims(problem, decision))
-            yield Violation(self.name, f"{total} GPUs are preempted, at most {bound} may be", names)
+            message = f"{total} GPUs are preempted, at most {bound} may be"
+            yield Violation(self.name, message, tuple(jobs.ids[j] for j in gone))
 
 
 def victims(problem: Problem, decision: Decision) -> list[int]:
@@ -74,5 +77,7 @@ def beneficiaries(problem: Problem, decision: Decision, job: int) -> tuple[int, 
     return tuple(
         j
         for j, placement in sorted(decision.placement.items())
-        if decision.mode[j] == Mode.ALLOCATED and leaf[j] != leaf[job] and any(r.node in nodes for r in placement)
+        if not nodes.isdisjoint([r.node for r in placement])
+        and decision.mode[j] == Mode.ALLOCATED
+        and leaf[j] != leaf[job]
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from cpalloc.models.base import Violation
 from cpalloc.models.variables import ModelContext
-from cpalloc.problem.problem import Action, Decision, JobState, Problem
+from cpalloc.problem.problem import US, Action, Decision, JobState, Problem
 
 
 class Protection:
@@ -28,5 +28,17 @@ class Protection:
         """Every job that must stay and does not."""
         jobs = problem.jobs
         for j in np.flatnonzero((jobs.state == JobState.FIXED) & (decision.action != Action.KEEP)).tolist():
-            why = "is protected" if jobs.protected[j] else "belongs to a budget within its share, or runs on an absent node"
-            yield Violation(self.name, f"{jobs.ids[j]} {why} and must stay", (jobs.ids[j],))
+            yield Violation(self.name, f"{jobs.ids[j]} {_why(problem, j)} and must stay", (jobs.ids[j],))
+
+
+def _why(problem: Problem, job: int) -> str:
+    """Why a job that runs must stay."""
+    jobs, budgets = problem.jobs, problem.budgets
+    if jobs.protected[job]:
+        left_s = -(-(int(jobs.protected_until_us[job]) - problem.now_us) // US)
+        return f"is protected for another {left_s} s"
+    if any(rep.node < 0 for rep in jobs.placement[job]):
+        return "runs on a node that is not in the snapshot"
+    leaf = int(jobs.leaf[job])
+    have = f"charged {int(budgets.charged[leaf])} of {int(budgets.owed[leaf])} GPU-seconds owed"
+    return f"belongs to a budget within its share ({have})"

@@ -58,15 +58,14 @@ class Spread:
             for n, count in Counter(r.node for r in placement).items():
                 there[n].add(j)
                 if limit and count > limit:
-                    yield Violation(
-                        self.name, f"{jobs.ids[j]} has {count} replicas on {names[n]}, at most {limit}", (jobs.ids[j],), (names[n],)
-                    )
+                    message = f"{jobs.ids[j]} has {count} replicas on {names[n]}, at most {limit}"
+                    yield Violation(self.name, message, (jobs.ids[j],), (names[n],))
         for n, together in there.items():
             fresh = [j for j in together if decision.action[j] == Action.START]
             if n < 0 or len(together) < 2 or not fresh:
                 continue
-            shut = [j for j in together if jobs.exclusive[j]]
-            if any(decision.action[j] == Action.START for j in shut) or (shut and fresh):
+            shut = sorted(j for j in together if jobs.exclusive[j])
+            if shut:
                 yield Violation(
                     self.name,
                     f"{jobs.ids[shut[0]]} wants {names[n]} to itself and shares it",

@@ -41,8 +41,13 @@ class Delay:
             def cost(at_us: int, size: int = size, now: int = now) -> int:
                 return size * max(0, at_us - now) // US
 
-            gang = Gang(f"w{job}", int(problem.jobs.replicas[job]), int(problem.jobs.gpus_per_replica[job]), places(problem, job))
-            choices = steps([t for t in ctx.partition.instants], cost, 0, known)
+            gang = Gang(
+                f"w{job}",
+                int(problem.jobs.replicas[job]),
+                int(problem.jobs.gpus_per_replica[job]),
+                places(problem, job),
+            )
+            choices = steps(ctx.partition.instants, cost, 0, known)
             total = total + cost_of_waiting(ctx, gang, choices, known, free_at, ctx.started(job))
         return (total,)
 
@@ -95,9 +100,8 @@ class RoomAt:
         held = sum(gpus for until, gpus in self._stays[node] if until > at_us)
         return max(0, int(self.problem.nodes.healthy[node]) - held)
 
-
     def total(self, nodes: Sequence[int], at_us: int) -> int:
-        """The same over some nodes; budgets over their share give up no more than what they can have over their claim."""
+        """The same over some nodes; a budget over its share gives up no more than it can have over its claim."""
         jobs, inside = self.problem.jobs, set(nodes)
         gone: dict[int, int] = defaultdict(int)
         for j, end in self._leaving:

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from ortools.sat.python import cp_model
 
-from cpalloc.models.fit import does_not_fit, takes_place_of
 from cpalloc.models.base import PartSpec
+from cpalloc.models.fit import does_not_fit, takes_place_of
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
@@ -71,8 +71,8 @@ def _passed_over(ctx: ModelContext, job: int, worse: list[int]) -> cp_model.IntV
         return None
     passed = model.new_bool_var(f"passed{job}")
     started = dot([(1, v) for v in ctx.started(job)])
-    for start, excuse in rows:
-        model.add(passed + started + excuse >= start)
+    for begun, alibi in rows:
+        model.add(passed + started + alibi >= begun)
     return passed
 
 

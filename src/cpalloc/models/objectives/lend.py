@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar
 
+from ortools.sat.python import cp_model
+
 from cpalloc.models.base import PartSpec
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed
@@ -37,7 +39,7 @@ class Lend:
         splits = [split(total, problem.budgets.share, demand) for total in range(most + 1)]
         total = model.new_int_var(0, most, "lent")
         model.add(total == ctx.borrowed(range(len(demand))))
-        terms = []
+        terms: list[tuple[int, cp_model.IntVar]] = []
         for leaf in leaves:
             column = [row[leaf] for row in splits]
             target = model.new_int_var(0, max(column), f"target{leaf}")

@@ -45,10 +45,7 @@ class Locality:
                 spans.append((1, in_it))
                 touched[level, domain].append(in_it)
         started = [
-            (-1, v)
-            for j in sorted(ctx.partition.single)
-            if jobs.preferred_level[j] >= 0
-            for v in ctx.started(j)
+            (-1, v) for j in sorted(ctx.partition.single) if jobs.preferred_level[j] >= 0 for v in ctx.started(j)
         ]
         return dot(spans + started), self._left(ctx, touched)
 

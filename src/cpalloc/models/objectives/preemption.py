@@ -15,7 +15,12 @@ class Preemption:
     """GPUs × (lost work + restart_cost); then fewer jobs, fewer GPUs, the youngest (policy section 4)."""
 
     name: ClassVar[str] = "preemption"
-    parts: ClassVar[tuple[PartSpec, ...]] = (PartSpec("cost", "GPU-seconds"), PartSpec("jobs", "jobs"), PartSpec("gpus", "GPUs"), PartSpec("age", "seconds"))
+    parts: ClassVar[tuple[PartSpec, ...]] = (
+        PartSpec("cost", "GPU-seconds"),
+        PartSpec("jobs", "jobs"),
+        PartSpec("gpus", "GPUs"),
+        PartSpec("age", "seconds"),
+    )
     limits_model: ClassVar[bool] = True
 
     def floor(self, problem: Problem) -> tuple[int, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ortools.sat.python import cp_model
+
 from cpalloc.models.base import PartSpec
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import granted
@@ -23,7 +25,7 @@ class Starvation:
 
     def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
         """Quarters of each shortfall as variables; the convex weights fill them in order."""
-        terms = []
+        terms: list[tuple[int, cp_model.IntVar]] = []
         for leaf, entitled in enumerate(ctx.problem.budgets.entitled.tolist()):
             if not entitled:
                 continue

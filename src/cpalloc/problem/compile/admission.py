@@ -95,9 +95,7 @@ def refusal(
     return Refusal("never_fits", _too_large(job, slots, hw, topology))
 
 
-def _terms(
-    job: Job, *, policy: Policy, topology: Topology, hw: Hardware, now_us: int, submitted_us: int
-) -> str | None:
+def _terms(job: Job, *, policy: Policy, topology: Topology, hw: Hardware, now_us: int, submitted_us: int) -> str | None:
     if job.replicas < 1 or job.gpus_per_replica < 1:
         return f"asks for {job.replicas} replicas of {job.gpus_per_replica} GPUs; both must be at least 1"
     if job.replicas * job.gpus_per_replica > MAX_GPUS:
@@ -115,7 +113,9 @@ def _terms(
         if level is not None and level not in topology.levels:
             return f"there is no topology level {level!r}; this cluster has {', '.join(topology.levels)}"
     if job.gpu_types is not None and not set(job.gpu_types) & set(hw.pool_names):
-        return f"no node has GPU type {' or '.join(job.gpu_types) or '(none given)'}; here are {', '.join(hw.pool_names)}"
+        return (
+            f"no node has GPU type {' or '.join(job.gpu_types) or '(none given)'}; here are {', '.join(hw.pool_names)}"
+        )
     return None
 
 

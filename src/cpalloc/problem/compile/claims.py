@@ -25,7 +25,9 @@ def budget_arrays(
     num_pools = int(nodes.pool.max(initial=-1)) + 1
     demand: list[Counter[frozenset[int]]] = [Counter() for _ in range(num_leaves)]
     protected = np.zeros((num_leaves, max(num_pools, 1)), dtype=np.int64)
-    capacity = [int(nodes.healthy[(nodes.pool == p) & (nodes.state == NodeState.READY)].sum()) for p in range(num_pools)]
+    capacity = [
+        int(nodes.healthy[(nodes.pool == p) & (nodes.state == NodeState.READY)].sum()) for p in range(num_pools)
+    ]
     for j in range(len(jobs)):
         leaf = int(jobs.leaf[j])
         if leaf < 0:
@@ -100,5 +102,3 @@ def _within_caps(fund: Funding, leaf: int, size: int) -> bool:
             return False
         vertex = int(fund.parent[vertex])
     return True
-
-

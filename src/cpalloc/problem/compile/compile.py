@@ -222,9 +222,7 @@ def _level(topology: Topology, name: str | None, default: int) -> int:
     return topology.level_index(name) if name is not None and name in topology.levels else default
 
 
-def _arrays(
-    rows: Sequence[JobFacts], hw: Hardware, topology: Topology, eligibility_of: IntArray, now_us: int
-) -> Jobs:
+def _arrays(rows: Sequence[JobFacts], hw: Hardware, topology: Topology, eligibility_of: IntArray, now_us: int) -> Jobs:
     def ints(values: Sequence[int]) -> IntArray:
         return np.array([min(v, MAX_AMOUNT * 1000) for v in values], dtype=np.int64)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import numpy as np
 
@@ -65,7 +66,9 @@ def read_job(
     funding = job.funding or ("borrowed" if minimum == 0 else "allocated")
     facts = JobFacts(job, path, leaf, to_us(job.submitted_at), minimum, False, False)
     if funding != "borrowed" and minimum == 0:
-        facts.warn("zero_min_runtime", "min_runtime", f"funding {funding!r} needs a min_runtime over 0; it runs borrowed")
+        facts.warn(
+            "zero_min_runtime", "min_runtime", f"funding {funding!r} needs a min_runtime over 0; it runs borrowed"
+        )
         funding = "borrowed"
     if job.running is not None and minimum > policy.max_min_runtime_s:
         facts.warn(
@@ -127,10 +130,8 @@ def read_running(
     )
 
 
-def _instant(facts: JobFacts, value: object, key: str, now_us: int) -> int | None:
-    from datetime import datetime
-
-    if not isinstance(value, datetime):
+def _instant(facts: JobFacts, value: datetime | None, key: str, now_us: int) -> int | None:
+    if value is None:
         return None
     us = to_us(value)
     if us > now_us:
@@ -159,9 +160,7 @@ def _placement(facts: JobFacts, running: Running, hw: Hardware) -> tuple[Replica
     return tuple(sorted(replicas, key=lambda r: (r.node, r.devices)))
 
 
-def _state(
-    facts: JobFacts, running: Running, *, policy: Policy, hw: Hardware, over_share: Sequence[bool]
-) -> JobState:
+def _state(facts: JobFacts, running: Running, *, policy: Policy, hw: Hardware, over_share: Sequence[bool]) -> JobState:
     if running.stopping:
         return JobState.STOPPING
     states = {int(hw.state[r.node]) for r in facts.placement if r.node >= 0}
