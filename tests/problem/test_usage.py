@@ -403,3 +403,57 @@ def test_slots_of_devices_are_what_can_be_chosen() -> None:
 def test_evictable_jobs_of_the_builder_are_evictable() -> None:
     p = problem(nodes=[Node("n1")], jobs=[Running("v", at="n1")])
     assert p.jobs.state[0] == JobState.EVICTABLE
+
+
+def neighbours() -> Problem:
+    """Alone wants n1 to itself and shares it all the same: it holds GPUs 0-3, v holds 4 and 5."""
+    return problem(
+        nodes=[Node("n1")],
+        jobs=[
+            Running("alone", at=[("n1", [0, 1, 2, 3])], gpus=4, exclusive=True),
+            Running("v", at=[("n1", [4, 5])], gpus=2),
+            Pending("new", gpus=2),
+        ],
+    )
+
+
+def test_evicting_beside_a_kept_exclusive_job_frees_nothing_for_others() -> None:
+    p = neighbours()
+    usage, before = Usage(p), state(Usage(p))
+    usage.evict(job_at(p, "v"))
+    assert (usage.free_gpus.tolist(), slots(p, usage, "new")) == ([0], 0)
+    assert usage.can_restore(job_at(p, "v"))
+    usage.evict(job_at(p, "alone"))
+    assert (usage.free_gpus.tolist(), usage.free_devices, slots(p, usage, "new")) == ([8], [0b1111_1111], 4)
+    usage.restore(job_at(p, "v"))
+    usage.restore(job_at(p, "alone"))
+    assert state(usage) == before
+
+
+def test_an_exclusive_job_does_not_return_beside_a_start() -> None:
+    # new takes what v left; all that alone held is free, but it would no longer be alone.
+    p = neighbours()
+    usage = Usage(p)
+    usage.evict(job_at(p, "alone"))
+    usage.evict(job_at(p, "v"))
+    usage.place(job_at(p, "new"), [Replica(0, 2, 0b0011_0000)])
+    assert not usage.can_restore(job_at(p, "alone"))
+    assert not usage.can_restore(job_at(p, "v"))
+    usage.remove(job_at(p, "new"), [Replica(0, 2, 0b0011_0000)])
+    assert usage.can_restore(job_at(p, "alone"))
+
+
+def test_a_node_stays_shut_beside_an_exclusive_job_that_stays() -> None:
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[
+            Running("alone", at="n1", gpus=2, exclusive=True, mode="allocated", protected_s=60),
+            Running("v", at=[("n1", [4, 5])], gpus=2),
+            Pending("new"),
+        ],
+    )
+    usage = Usage(p)
+    usage.evict(job_at(p, "v"))
+    assert slots(p, usage, "new") == 0
+    usage.restore(job_at(p, "v"))
+    assert state(usage) == state(Usage(p))

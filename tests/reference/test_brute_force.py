@@ -28,7 +28,7 @@ from cpalloc.solver.strict import Solution, TierResult, violations
 from reference.brute_force import Chain, Full, Search, Step, binds
 from reference.tiny_rounds import tiny_doc
 
-CHUNKS, ROUNDS = 12, 300
+CHUNKS, ROUNDS = 12, 720
 MOST_BOUND = 8
 """Rounds of a chunk in which a rule is looked for until it is known to bind often enough."""
 
@@ -97,10 +97,11 @@ def _compare_tier(
 def _after_preemption(seed: int, solution: Solution, chain: Chain, result: Result) -> list[Step]:
     """What slack was not needed for preemptions is taken back: the limits are least once preemption is settled."""
     steps = []
+    exact = all(p.bound == p.best for t in solution.tiers for p in t.parts)
     for tier in solution.tiers:
         for index, part in enumerate(tier.parts):
             least = chain.least(tier.name, index)
-            if least > part.limit:
+            if least > part.limit or (exact and least < part.limit and tier.name == "shortfall"):
                 result.failures.append(f"{seed}: {tier.name} is {least} after preemption, its limit was {part.limit}")
             steps.append(Step(tier.name, index, least, part.limit))
             chain.keep(tier.name, index, part.limit)

@@ -34,19 +34,28 @@ class Draw:
     grouped: bool = False
     with_cpus: bool = False
     unknown: bool = False
+    theme: str = ""
     contested: bool = False
     poor: list[str] = field(default_factory=list)
     rich: list[str] = field(default_factory=list)
 
-    def maybe(self, probability: float) -> bool:
-        """True with a probability."""
-        return self.rng.random() < probability
+    def maybe(self, probability: float, theme: str = "") -> bool:
+        """True with a probability, a high one where the round has a theme for it."""
+        return self.rng.random() < (0.75 if theme and theme == self.theme else probability)
+
+
+THEMES = (
+    *("", "floor", "caps", "terms", "spread", "cpu", "group", "two-types"),
+    *("either", "either", "promise", "promise", "rack", "rack", "protected", "protected"),
+)
+"""What a round is mostly about; those that bind rarely by chance come twice."""
 
 
 def tiny_doc(seed: int, *, reservations: bool = False) -> Doc:
     """A round of 1-4 nodes and 2-6 jobs; without reservations of this round by default, but with some of the last."""
     draw = Draw(Random(seed))
-    draw.contested = draw.maybe(0.65)
+    draw.theme = THEMES[seed % len(THEMES)]
+    draw.contested = draw.maybe(0.7) or draw.theme == "protected"
     _cluster(draw)
     budgets = _budgets(draw)
     jobs = _running(draw) + _pending(draw)
@@ -54,10 +63,10 @@ def tiny_doc(seed: int, *, reservations: bool = False) -> Doc:
         job["id"] = f"j{number}"
     policy: Doc = {"reservations": 4 if reservations else 0, "charge_horizon": draw.rng.choice([HOUR, 600, 50_000])}
     policy["preempt_under_share"] = draw.maybe(0.15)
-    if draw.maybe(0.25):
+    if draw.maybe(0.15):
         policy["max_preempted_gpus"] = draw.rng.choice([0, 1, 2, 3, 4])
     previous = []
-    if draw.maybe(0.3):
+    if draw.maybe(0.15, "promise"):
         previous = _promises(draw, jobs)
     if not reservations:
         policy["tiers"] = list(TIERS)
@@ -83,10 +92,10 @@ def tiny_doc(seed: int, *, reservations: bool = False) -> Doc:
 
 def _cluster(draw: Draw) -> None:
     rng = draw.rng
-    count = rng.choice([1, 2, 2, 3, 3, 4])
-    draw.racks = count > 1 and draw.maybe(0.5)
-    draw.grouped, draw.with_cpus, draw.unknown = draw.maybe(0.25), draw.maybe(0.3), draw.maybe(0.1)
-    types = ["h100"] if draw.maybe(0.75) or count == 1 else ["a100", "h100"]
+    count = rng.choice([1, 2, 3, 3, 4, 4]) + (draw.theme in ("", "rack"))
+    draw.racks = count > 1 and draw.maybe(0.4, "rack")
+    draw.grouped, draw.with_cpus, draw.unknown = draw.maybe(0.1, "group"), draw.maybe(0.2, "cpu"), draw.maybe(0.1)
+    types = ["a100", "h100"] if count > 1 and draw.maybe(0.15, "two-types") else ["h100"]
     usual = rng.choice([2, 3, 4, 4, 4, 6, 8] if count < 3 else [2, 3, 4, 4])
     for i in range(count):
         gpus = usual if draw.maybe(0.75) else rng.choice([1, 2, 3, 4])
@@ -95,7 +104,7 @@ def _cluster(draw: Draw) -> None:
             node["domains"] = {"rack": f"r{i * 2 // count}"}
         if count > 1 and i and draw.maybe(0.08):
             node["state"] = rng.choice(["draining", "down"])
-        if draw.maybe(0.3):
+        if draw.maybe(0.3, "terms"):
             node["labels"] = {"zone": rng.choice("ew")}
         if draw.maybe(0.1):
             node["unhealthy_gpus"] = [rng.randrange(gpus)]
@@ -122,16 +131,18 @@ def _budgets(draw: Draw) -> list[Doc]:
     for i, name in enumerate(names):
         ratio = rng.choice([0, 0.3, 0.8, 0.99, 1.0, 1.01, 1.2, 2.5])
         if draw.contested and i < 2:
-            ratio = rng.choice([0, 0.2, 0.5, 0.97] if i else [1.01, 1.1, 1.5, 3])
+            ratio = rng.choice([0, 0.2, 0.97, 0.999] if i else [1.002, 1.01, 1.1, 3])
+            if draw.maybe(0.1, "floor"):
+                ratio = rng.choice([0.99, 0.996, 1.0] if i else [1.001, 1.002, 1.01])
         (draw.rich if ratio > 1 else draw.poor).append(name)
         row: Doc = {"name": name, "weight": rng.choice([1, 1, 2, 3]), "charged_gpu_seconds": int(OWED * ratio)}
         if draw.maybe(0.95):
             row["owed_gpu_seconds"] = OWED
         if tree and (i == 0 or draw.maybe(0.5)):
             row["parent"] = "p"
-        if draw.maybe(0.2):
-            row["max_gpus"] = rng.randrange(0, 7)
-        if draw.maybe(0.25):
+        if draw.maybe(0.1, "caps"):
+            row["max_gpus"] = rng.randrange(0, 9)
+        if draw.maybe(0.15, "caps"):
             row["max_borrowed_gpus"] = rng.randrange(0, 6)
         out.append(row)
     draw.leaves = names
@@ -157,7 +168,10 @@ def _terms(draw: Draw, job: Doc) -> None:
 
 def _running(draw: Draw) -> list[Doc]:
     out = []
-    for _ in range(draw.rng.choice([2, 2, 3, 3, 4] if draw.contested else [0, 1, 2, 2, 3])):
+    count = draw.rng.choice([3, 4, 4, 5] if draw.contested else [0, 1, 2, 2, 3])
+    if draw.theme in ("rack", "protected", "promise"):
+        count = draw.rng.choice([1, 2, 2, 3])
+    for _ in range(count):
         job = _one_running(draw)
         if job is not None:
             out.append(job)
@@ -167,9 +181,11 @@ def _running(draw: Draw) -> list[Doc]:
 def _one_running(draw: Draw) -> Doc | None:
     rng = draw.rng
     job: Doc = {"budget": rng.choice(draw.leaves), "gpus_per_replica": rng.choice([1, 1, 2, 2, 3, 4])}
-    if draw.contested and draw.rich and draw.maybe(0.7):
+    if draw.contested and draw.rich and draw.maybe(0.75):
         job["budget"] = rng.choice(draw.rich)
-    wanted = rng.choice([1, 1, 1, 2, 2, 3, 4])
+    wanted = rng.choice([1, 1, 2, 2, 3, 4] if draw.contested else [1, 1, 1, 2, 2, 3])
+    if draw.theme in ("rack", "protected", "promise") and draw.maybe(0.8):
+        job["gpus_per_replica"], wanted = 1, rng.choice([1, 1, 2])
     _terms(draw, job)
     need = job.get("resources_per_replica", {}).get("cpu", 0)
     exclusive = draw.maybe(0.06)
@@ -179,7 +195,12 @@ def _one_running(draw: Draw) -> Doc | None:
     job["replicas"] = len(placement)
     if exclusive:
         job["exclusive_nodes"] = True
-    kind = rng.choice(["protected", "past", "past", "past", "borrowed", "borrowed", "promotable", "promotable", "new"])
+    kinds = ["protected", "past", "past", "past", "borrowed", "borrowed", "promotable", "promotable", "new"]
+    kind = rng.choice(kinds)
+    if draw.theme in ("protected", "promise") and draw.maybe(0.75):
+        kind = "protected"
+    if draw.maybe(0, "either"):
+        kind = "promotable"
     age = rng.choice([60, 1200, 2 * HOUR, 5 * HOUR, 30 * HOUR])
     run: Doc = {"mode": "borrowed" if kind in ("borrowed", "promotable") else "allocated", "placement": placement}
     run["started_at"] = at(age)
@@ -225,13 +246,38 @@ def _take(draw: Draw, gpus: int, wanted: int, cpus: int, exclusive: bool) -> lis
 
 
 def _pending(draw: Draw) -> list[Doc]:
-    return [_one_pending(draw) for _ in range(draw.rng.choice([1, 2, 2, 3, 3, 4]))]
+    jobs = [_one_pending(draw) for _ in range(draw.rng.choice([2, 2, 3, 3, 4]))]
+    if draw.maybe(0, "promise") and draw.poor:
+        _one_gang_and_small_ones(draw, jobs)
+    return jobs
+
+
+def _one_gang_and_small_ones(draw: Draw, jobs: list[Doc]) -> None:
+    """The first is a gang with the best claim that wants whole nodes, the others are small and stay long."""
+    for number, job in enumerate(jobs):
+        for key in ("topology", "funding", "max_replicas_per_node", "exclusive_nodes", "exclude_nodes"):
+            job.pop(key, None)
+        for key in ("gpu_types", "node_selector", "resources_per_replica", "same_gpu_group"):
+            job.pop(key, None)
+        job["min_runtime"] = HOUR
+        if number:
+            job["gpus_per_replica"], job["replicas"] = 1, draw.rng.choice([1, 1, 2])
+            job["budget"] = draw.rng.choice(draw.leaves)
+            if draw.maybe(0.7):
+                job.pop("timeout", None)
+            continue
+        job["budget"], job["priority"] = draw.rng.choice(draw.poor), "urgent"
+        job["gpus_per_replica"] = min(n["gpus"] for n in draw.nodes)
+        pools = [n["gpu_type"] for n in draw.nodes if n.get("state", "ready") == "ready"]
+        job["replicas"] = min(3, max(map(pools.count, pools)))
 
 
 def _one_pending(draw: Draw) -> Doc:
     rng = draw.rng
     big = max(n["gpus"] for n in draw.nodes)
     each = min(rng.choice([1, 1, 2, 2, 3, 4, 6, big]), big)
+    if draw.maybe(0, "protected"):
+        each = big
     room = sum(n["gpus"] for n in draw.nodes) // each
     job: Doc = {
         "budget": rng.choice(draw.poor if draw.contested and draw.poor and draw.maybe(0.7) else draw.leaves),
@@ -242,21 +288,30 @@ def _one_pending(draw: Draw) -> Doc:
     _terms(draw, job)
     funding = rng.choice(["allocated", "allocated", "allocated", "borrowed", "any", "any"])
     job["min_runtime"] = 0 if funding == "borrowed" else rng.choice([300, HOUR, 8 * HOUR])
+    if draw.contested and draw.maybe(0.6):
+        job["replicas"] = max(1, min(room, rng.choice([1, 2, 2, 3])))
+        funding = rng.choice(["allocated", "allocated", "any"])
+        job["min_runtime"] = rng.choice([300, HOUR])
     if funding == "any":
         job["funding"] = "any"
+    if draw.maybe(0, "either"):
+        job["funding"], job["min_runtime"] = "any", 300
     if draw.racks and draw.maybe(0.5):
-        job["topology"] = rng.choice([{"required": "rack"}, {"preferred": "rack"}, {"preferred": "rack"}])
+        job["topology"] = rng.choice([{"required": "rack"}, {"preferred": "rack"}])
+        job["gpus_per_replica"] = each = min(each, rng.choice([1, 2, 2, 4]))
+        rack = max(sum(n["gpus"] // each for n in draw.nodes if n["domains"]["rack"] == r) for r in ("r0", "r1"))
+        job["replicas"] = min(rng.choice([2, 3, rack - 1, rack, rack]), max(1, rack)) or 1
     elif job["replicas"] > 1 and draw.maybe(0.12):
         job["topology"] = {"required": "node"}
-    if job["replicas"] > 1 and draw.maybe(0.25):
+    if job["replicas"] > 1 and draw.maybe(0.2, "spread"):
         job["max_replicas_per_node"] = rng.choice([1, 1, 2])
-    if draw.maybe(0.1):
+    if draw.maybe(0.06, "spread"):
         job["exclusive_nodes"] = True
     if draw.grouped and draw.maybe(0.6):
         job["same_gpu_group"] = True
-    if draw.maybe(0.15):
+    if draw.maybe(0.1, "terms"):
         job["node_selector"] = {"zone": rng.choice("ew")}
-    if draw.maybe(0.15):
+    if draw.maybe(0.1, "terms"):
         job["exclude_nodes"] = [rng.choice(draw.nodes)["name"]]
     if draw.maybe(0.15):
         job["gpu_types"] = [rng.choice(draw.nodes)["gpu_type"]]
@@ -268,7 +323,7 @@ def _promises(draw: Draw, jobs: list[Doc]) -> list[Doc]:
     fitting = [j for j in jobs if "running" not in j and j["min_runtime"] and "topology" not in j]
     if not fitting:
         return []
-    job = draw.rng.choice(fitting)
+    job = max(fitting, key=lambda j: j["replicas"] * j["gpus_per_replica"])
     ready = [n for n in draw.nodes if n.get("state", "ready") == "ready"]
     held, slots = [], 0
     draw.rng.shuffle(ready)

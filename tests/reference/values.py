@@ -217,7 +217,7 @@ class Values:
                 loose += [until] * (spots[j].counts[n] * search.each[j])
                 continue
             for rep in jobs.placement[j]:
-                if rep.node == n and rep.devices < 0:
+                if rep.node == n and nodes.unknown_devices[n]:
                     loose += [until] * rep.gpus
                 elif rep.node == n:
                     for d in range(rep.devices.bit_length()):

@@ -152,3 +152,19 @@ def _free_by_rows(problem: Problem, decision: Decision) -> IntArray:
         for replica in decision.placement[job]:
             free[replica.node] -= replica.gpus
     return free
+
+
+def gives_back(problem: Problem, job: int, inside: BoolArray) -> int:
+    """In-service GPUs that an evictable job gives back on some nodes if preempted, shape of ``inside`` (N,).
+
+    Its own GPUs only: what a job with exclusive nodes keeps from others was free already.
+    """
+    held = problem.held
+    if not problem.jobs.exclusive[job]:
+        rows = held.job == job
+        return int(held.gpus[rows][inside[held.node[rows]]].sum())
+    nodes, total = problem.nodes, 0
+    for rep in problem.jobs.placement[job]:
+        if rep.node >= 0 and inside[rep.node] and nodes.state[rep.node] == NodeState.READY:
+            total += rep.gpus if rep.devices < 0 else (rep.devices & nodes.healthy_devices[rep.node]).bit_count()
+    return total

@@ -218,10 +218,12 @@ class _Ledger:
         if best[0] <= problem.now_us:
             return True, None
         at_us, domain, nodes, slots = best
-        # Hold the nodes that are least free now: a hold there keeps the fewest GPUs from others meanwhile.
+        # Hold the nodes that are ready last, then those least free now: what is ready sooner is left to others.
         free = problem.nodes.free_gpus
+        releases = self.releases(nodes)
+        ready_us = [self._ready_us(job, n, count, at_us, releases) for n, count in zip(nodes, slots, strict=True)]
         chosen, left = [], int(jobs.replicas[job])
-        for i in sorted(range(len(nodes)), key=lambda i: (int(free[nodes[i]]), nodes[i])):
+        for i in sorted(range(len(nodes)), key=lambda i: (-ready_us[i], int(free[nodes[i]]), nodes[i])):
             count = min(slots[i], left)
             if count:
                 chosen.append((nodes[i], count * int(jobs.gpus_per_replica[job])))
@@ -229,6 +231,11 @@ class _Ledger:
         chosen.sort()
         hold = Hold(job, level, domain, tuple(n for n, _ in chosen), tuple(g for _, g in chosen), at_us)
         return False, self._book(hold)
+
+    def _ready_us(self, job: int, node: int, count: int, at_us: int, releases: dict[int, int]) -> int:
+        """Earliest instant, at most ``at_us``, at which a node holds ``count`` replicas of a job."""
+        instants = sorted({t for s in self.on[node] if (t := releases[s.job]) <= at_us} | {self.problem.now_us})
+        return next((t for t in instants if self.slots(job, node, t, releases) >= count), at_us)
 
     def renew(self, hold: Hold) -> Hold | None:
         """A kept reservation with its instant brought forward where releases allow; None if it cannot be kept."""

@@ -26,8 +26,8 @@ class Room(Protocol):
         """GPUs of a node that may be there at an instant."""
         ...
 
-    def total(self, nodes: Sequence[int], at_us: int) -> int:
-        """GPUs of some nodes together that may be there at an instant."""
+    def back(self, ctx: ModelContext, nodes: Sequence[int], at_us: int) -> Linear | None:
+        """GPUs on some nodes together that are kept back all the same, as an expression; None: none are."""
         ...
 
 
@@ -64,6 +64,14 @@ def steps(instants_us: Sequence[int], cost_of: Callable[[int], int], least: int,
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a gang waits for: the cost as an expression, and the literals that say by which instant it is held."""
+
+    cost: Linear
+    held_by: tuple[tuple[int, cp_model.IntVar], ...]
+
+
 def cost_of_waiting(
     ctx: ModelContext,
     gang: Gang,
@@ -71,48 +79,77 @@ def cost_of_waiting(
     last_cost: int,
     room: Room,
     unless: Sequence[cp_model.IntVar] = (),
-) -> Linear:
+) -> Choice:
     """Cost of the choice made; ``last_cost`` where none of the choices holds, 0 where one of ``unless`` does."""
-    literals: list[cp_model.IntVar] = []
+    held_by: list[tuple[int, cp_model.IntVar]] = []
     terms: list[tuple[int, cp_model.IntVar]] = []
     for step in choices:
         where = _domains_with_room(ctx, gang, step.at_us, room)
-        if where is True:
-            last_cost = min(last_cost, step.cost)
-            break
         if not where:
             continue
         chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}")
-        ctx.model.add(dot([(1, h) for h in where]) >= chosen)
-        literals.append(chosen)
+        if where is not True:
+            ctx.model.add(dot([(1, h) for h in where]) >= chosen)
+        held_by.append((step.at_us, chosen))
         terms.append((step.cost, chosen))
     last = ctx.model.new_bool_var(f"{gang.label}@last")
-    ctx.model.add(dot([(1, v) for v in [*literals, *unless, last]]) >= 1)
-    return dot([*terms, (last_cost, last)])
+    ctx.model.add(dot([(1, v) for v in [*(v for _, v in held_by), *unless, last]]) >= 1)
+    return Choice(dot([*terms, (last_cost, last)]), tuple(held_by))
+
+
+def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: Sequence[int], room: Room) -> None:
+    """Gangs held at the same time share no GPU.
+
+    For every instant t and size g, with all gangs inside ``nodes``:
+    Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
+    """
+    instants = sorted({t for _, choice in gangs for t, _ in choice.held_by})
+    for g in sorted({gang.gpus for gang, _ in gangs}):
+        for at_us in instants:
+            taken = [
+                (gang.replicas * (gang.gpus // g), literal)
+                for gang, choice in gangs
+                if gang.gpus >= g
+                for t, literal in choice.held_by
+                if t <= at_us
+            ]
+            if taken:
+                const, slots = _slots_on(ctx, nodes, g, at_us, room)
+                ctx.model.add(dot(taken) <= dot([(1, v) for v in slots]) + const)
+
+
+def _slots_on(
+    ctx: ModelContext, nodes: Sequence[int], g: int, at_us: int, room: Room
+) -> tuple[int, list[cp_model.IntVar]]:
+    """Slots of g GPUs by an instant: those no start can take, and variables for the cells where starts can."""
+    have = {n: room(n, at_us) // g for n in nodes}
+    const, cells = 0, set()
+    for n, slots in have.items():
+        c = ctx.layout.cell_of.get(n)
+        if slots and (c is None or not (ctx.late_kinds(c, at_us) or ctx.late_promotions(c, at_us))):
+            const += slots
+        elif slots and c is not None:
+            cells.add(c)
+    return const, [
+        _slots(ctx, c, g, at_us, {n: have.get(n, 0) for n in ctx.layout.cells[c].nodes}, room) for c in sorted(cells)
+    ]
 
 
 def _domains_with_room(ctx: ModelContext, gang: Gang, at_us: int, room: Room) -> list[cp_model.IntVar] | bool:
     """A literal per domain that may hold the gang at an instant; True where one does whatever starts."""
     out = []
     for i, nodes in enumerate(gang.domains):
-        have = {n: room(n, at_us) // gang.gpus for n in nodes}
-        if sum(have.values()) < gang.replicas or room.total(nodes, at_us) < gang.replicas * gang.gpus:
+        if sum(room(n, at_us) // gang.gpus for n in nodes) < gang.replicas:
             continue
-        const, cells = 0, set()
-        for n, slots in have.items():
-            c = ctx.layout.cell_of.get(n)
-            if slots and (c is None or not (ctx.late_kinds(c, at_us) or ctx.late_promotions(c, at_us))):
-                const += slots
-            elif slots and c is not None:
-                cells.add(c)
-        if const >= gang.replicas:
+        const, slots = _slots_on(ctx, nodes, gang.gpus, at_us, room)
+        back = room.back(ctx, nodes, at_us)
+        if const >= gang.replicas and back is None:
             return True
         holds = ctx.model.new_bool_var(f"{gang.label}@{at_us},{i}")
-        slots_of = [
-            _slots(ctx, c, gang.gpus, at_us, {n: have.get(n, 0) for n in ctx.layout.cells[c].nodes}, room)
-            for c in sorted(cells)
-        ]
-        ctx.model.add(dot([(1, v) for v in slots_of]) + const >= gang.replicas).only_enforce_if(holds)
+        ctx.model.add(dot([(1, v) for v in slots]) + const >= gang.replicas).only_enforce_if(holds)
+        if back is not None:
+            total = sum(room(n, at_us) for n in nodes) - in_the_way(ctx, nodes, at_us) - back
+            ctx.model.add(total >= gang.replicas * gang.gpus).only_enforce_if(holds)
         out.append(holds)
     return out
 
@@ -125,8 +162,19 @@ def _slots(ctx: ModelContext, c: int, g: int, at_us: int, have: Mapping[int, int
         most = sum(have.values())
         var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"slots{c},{g}@{at_us}")
         held = dot(ctx.late_promotions(c, at_us))
-        ctx.model.add(g * var + ctx.used(c, late) + held <= sum(room(n, at_us) for n, s in have.items() if s))
+        # Starts and promotions are counted on the whole cell, so its whole room bounds them, asked for or not.
+        rooms = [room(n, at_us) for n in ctx.layout.cells[c].nodes]
+        ctx.model.add(g * var + ctx.used(c, late) + held <= sum(rooms))
         # A replica of g_k GPUs takes at least ⌊g_k / g⌋ slots away.
         taken = [(ctx.kind(k).gpus // g, ctx.a[k, c]) for k in late if ctx.kind(k).gpus >= g]
-        ctx.model.add(var + dot(taken) <= most)
+        ctx.model.add(var + dot(taken) <= sum(x // g for x in rooms))
     return ctx.slots_at[key]
+
+
+def in_the_way(ctx: ModelContext, nodes: Sequence[int], at_us: int) -> Linear:
+    """GPUs on some nodes of starts and promotions that are still there at an instant."""
+    total: Linear = 0
+    for c in sorted({ctx.layout.cell_of[n] for n in nodes if n in ctx.layout.cell_of}):
+        if set(ctx.layout.cells[c].nodes) <= set(nodes):
+            total = total + ctx.used(c, ctx.late_kinds(c, at_us)) + dot(ctx.late_promotions(c, at_us))
+    return total

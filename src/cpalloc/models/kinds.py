@@ -160,7 +160,8 @@ def _sharing(problem: Problem, job: int) -> tuple[bool, int, bool]:
     if limit and (replicas <= limit or not bool(np.any(healthy // g > limit))):
         limit = 0
     exclusive = bool(jobs.exclusive[job]) and bool(np.any(healthy != g))
-    group = bool(jobs.same_gpu_group[job]) and g > 1 and any(len(nodes.groups[n]) > 1 for n in eligible)
+    split = g > 1 and any(len(nodes.groups[n]) > 1 for n in eligible)
+    group = bool(jobs.same_gpu_group[job]) and (split or bool(nodes.unknown_devices[eligible].any()))
     return group, limit, exclusive
 
 
@@ -209,6 +210,8 @@ def most_slots(problem: Problem, cell: Cell, kind: Kind) -> int:
     held = problem.held
     if not problem.eligibility[kind.eligible, cell.first]:
         return 0
+    if kind.same_group and problem.nodes.unknown_devices[cell.first]:
+        return 0  # nobody can tell which GPUs of one group are free
     gpus = cell.free + sum(int(held.gpus[r]) for r in cell.rows)
     most = gpus // kind.gpus
     if most and any(kind.resources):

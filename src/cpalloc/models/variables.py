@@ -42,6 +42,7 @@ class ModelContext:
         self.kinds_on: dict[int, list[int]] = defaultdict(list)
         self.cells_below: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.b: dict[tuple[int, int], dict[int, cp_model.IntVar]] = {}
+        self._alone: dict[tuple[int, int], cp_model.IntVar] = {}
         self.slots_at: dict[object, cp_model.IntVar] = {}
         self._short: dict[int, cp_model.IntVar] = {}
         self._leaf_terms: dict[Mode, dict[int, tuple[int, list[tuple[int, cp_model.IntVar]]]]] = {}
@@ -205,6 +206,13 @@ class ModelContext:
         """GPUs that starts take in a cell (of some kinds, or of all)."""
         chosen = self.kinds_on[cell] if kinds is None else [k for k in kinds if (k, cell) in self.a]
         return _dot([(self.layout.kinds[k].gpus, self.a[k, cell]) for k in chosen])
+
+    def alone(self, kind: int, cell: int) -> cp_model.IntVar:
+        """Whether an exclusive kind has replicas in a cell (may be 1 without any)."""
+        if (kind, cell) not in self._alone:
+            var = self._alone[kind, cell] = self.model.new_bool_var(f"alone{kind},{cell}")
+            self.model.add(self.a[kind, cell] <= self.layout.slots[kind, cell] * var)
+        return self._alone[kind, cell]
 
     def late_kinds(self, cell: int, at_us: int) -> list[int]:
         """Kinds on a cell whose allocated starts are still in the way at one of the partition's instants."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -31,16 +31,21 @@ class Usage:
         self.free_devices: list[int] = list(problem.nodes.free_devices)
         self.free_resources: IntArray = problem.nodes.free_resources.copy()
         self.running_on: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
-        self._rows: dict[int, list[int]] = defaultdict(list)
+        self._rows: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+        self._exclusive: list[bool] = problem.jobs.exclusive.tolist()
+        self._started_on: Counter[int] = Counter()
+        self._lone_on: Counter[int] = Counter()
+        # Nodes on which a job is alone by right: the GPUs and devices that nobody else may take while it is there.
         self._shut: dict[int, tuple[int, int]] = {}
-        """Nodes taken whole by a start with exclusive nodes: the GPUs and devices it leaves unused there."""
-        for row, job in enumerate(problem.held.job.tolist()):
-            self._rows[job].append(row)
-        np.add.at(self.running_on, problem.held.node, 1)
+        held = problem.held
+        columns = zip(held.job.tolist(), held.node.tolist(), held.gpus.tolist(), held.devices, strict=True)
+        for row, (job, n, gpus, mask) in enumerate(columns):
+            self._rows[job].append((row, n, gpus, mask))
+            self._comes(job, n)
         state = problem.jobs.state
         for job in np.flatnonzero((state == JobState.FIXED) | (state == JobState.STOPPING)).tolist():
             for n in {rep.node for rep in problem.jobs.placement[job] if rep.node >= 0}:
-                self.running_on[n] += 1
+                self._comes(job, n)
 
     @classmethod
     def of(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> Usage:
@@ -63,35 +68,28 @@ class Usage:
         self._move(job, -1)
 
     def can_restore(self, job: int) -> bool:
-        """Whether an evicted job's GPUs and resources are all free."""
-        held = self.problem.held
-        for row in self._rows[job]:
-            n = int(held.node[row])
-            mask = held.devices[row]
-            if (
-                n in self._shut
-                or self.free_gpus[n] < held.gpus[row]
-                or (self.free_resources[n] < held.resources[row]).any()
-            ):
+        """Whether an evicted job's GPUs and resources are all free, and no start and it would keep each other away."""
+        resources = self.problem.held.resources
+        for row, n, gpus, mask in self._rows[job]:
+            if self._started_on[n] and (self._exclusive[job] or self._lone_on[n]):
                 return False
-            if mask >= 0 and self.free_devices[n] >= 0 and mask & ~self.free_devices[n]:
+            have, devices = self._shut.get(n, (int(self.free_gpus[n]), self.free_devices[n]))
+            if have < gpus or (self.free_resources[n] < resources[row]).any():
+                return False
+            if mask >= 0 and devices >= 0 and mask & ~devices:
                 return False
         return True
 
     def _move(self, job: int, sign: int) -> None:
-        held = self.problem.held
-        for row in self._rows[job]:
-            n, mask = int(held.node[row]), held.devices[row]
-            gpus, devices = self._shut.get(n, (int(self.free_gpus[n]), self.free_devices[n]))
-            gpus += sign * int(held.gpus[row])
-            if devices >= 0 and mask >= 0:
-                devices = devices | mask if sign > 0 else devices & ~mask
-            if n in self._shut:
-                self._shut[n] = gpus, devices
-            else:
-                self.free_gpus[n], self.free_devices[n] = gpus, devices
-            self.free_resources[n] += sign * held.resources[row]
-            self.running_on[n] -= sign
+        resources = self.problem.held.resources
+        for row, n, gpus, mask in self._rows[job]:
+            if sign > 0:
+                self._goes(job, n)
+            self._free(n, sign * gpus, mask)
+            if resources.shape[1]:
+                self.free_resources[n] += sign * resources[row]
+            if sign < 0:
+                self._comes(job, n)
 
     def place(self, job: int, placement: Sequence[Replica]) -> None:
         """A start comes."""
@@ -102,25 +100,44 @@ class Usage:
         self._put(job, placement, -1)
 
     def _put(self, job: int, placement: Sequence[Replica], sign: int) -> None:
-        need = self.problem.jobs.resources[job]
-        exclusive = bool(self.problem.jobs.exclusive[job])
         touched = {rep.node for rep in placement}
-        if exclusive and sign < 0:
-            for n in touched:
-                self.free_gpus[n], self.free_devices[n] = self._shut.pop(n)
-        for rep in placement:
-            n = rep.node
-            self.free_gpus[n] -= sign * rep.gpus
-            self.free_resources[n] -= sign * need
-            if self.free_devices[n] >= 0 and rep.devices >= 0:
-                mask = self.free_devices[n]
-                self.free_devices[n] = mask & ~rep.devices if sign > 0 else mask | rep.devices
         for n in touched:
-            self.running_on[n] += sign
-            if exclusive and sign > 0:
-                self._shut[n] = (int(self.free_gpus[n]), self.free_devices[n])
-                self.free_gpus[n] = 0
-                self.free_devices[n] = min(self.free_devices[n], 0)
+            self._started_on[n] += sign
+            if sign < 0:
+                self._goes(job, n)
+        for rep in placement:
+            self._free(rep.node, -sign * rep.gpus, rep.devices)
+            self.free_resources[rep.node] -= sign * self.problem.jobs.resources[job]
+        for n in touched:
+            if sign > 0:
+                self._comes(job, n)
+
+    def _free(self, n: int, gpus: int, mask: int) -> None:
+        """Some GPUs become free (fewer than 0: are taken), for whoever may use the node."""
+        have, devices = self._shut.get(n, (int(self.free_gpus[n]), self.free_devices[n]))
+        if devices >= 0 and mask >= 0:
+            devices = devices | mask if gpus > 0 else devices & ~mask
+        if n in self._shut:
+            self._shut[n] = have + gpus, devices
+        else:
+            self.free_gpus[n], self.free_devices[n] = have + gpus, devices
+
+    def _comes(self, job: int, n: int) -> None:
+        """A job is on a node now; the first that has it to itself shuts it."""
+        self.running_on[n] += 1
+        if self._exclusive[job]:
+            self._lone_on[n] += 1
+            if n not in self._shut:
+                self._shut[n] = int(self.free_gpus[n]), self.free_devices[n]
+                self.free_gpus[n], self.free_devices[n] = 0, min(self.free_devices[n], 0)
+
+    def _goes(self, job: int, n: int) -> None:
+        """A job is no longer on a node; the last that had it to itself opens it."""
+        self.running_on[n] -= 1
+        if self._exclusive[job]:
+            self._lone_on[n] -= 1
+            if not self._lone_on[n]:
+                self.free_gpus[n], self.free_devices[n] = self._shut.pop(n)
 
     def slots(self, job: int, node: int) -> int:
         """Replicas of a pending job that fit on a node now."""
@@ -210,6 +227,8 @@ class Usage:
     def clear_company(self) -> None:
         """Forget who runs where: for asking what an empty cluster would hold."""
         self.running_on[:] = 0
+        for kept in (self._started_on, self._lone_on, self._shut):
+            kept.clear()
 
     def in_service(self, node: int) -> bool:
         """Whether a node takes new work."""

@@ -175,12 +175,24 @@ class StrictOrder:
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
             if tier.name == "preemption":
                 self._tighten(index, self.clock.left(self.problem.options.deterministic) / 10)
+        self._settle()
         reason = "proved"
         if self.cancel is not None and self.cancel.is_set():
             reason = "cancelled"
         elif not all(p.proved(self.problem.options.gap) for t in self.results for p in t.parts):
             reason = "time_limit"
         return Solution(self.incumbent, tuple(self.results), reason, *self.size, self.build_s, self.solve_s)
+
+    def _settle(self) -> None:
+        """Credit a tier with what later tiers improved by the way."""
+        for i, result in enumerate(self.results):
+            values = self.values[result.name]
+            parts = [
+                replace(p, best=min(p.best, v), limit=min(p.limit, max(v, p.best)))
+                for p, v in zip(result.parts, values, strict=True)
+            ]
+            if values < tuple(p.best for p in result.parts):
+                self.results[i] = replace(result, parts=tuple(parts))
 
     def _solve_part(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
         objective = OBJECTIVES[tier.name]
@@ -325,7 +337,10 @@ class StrictOrder:
             watched |= set(inverted(self.problem, self.candidate)[:8])
         instants, timed = partition.instants, partition.timed
         if tier.name == "fragmentation" and not broken:
-            known = dict(late_shapes(self.problem, self.incumbent)) | dict(timed)
+            known = dict(timed)
+            for decision in (self.incumbent, self.candidate):
+                for shape, seconds in late_shapes(self.problem, decision):
+                    known[shape] = max(seconds, known.get(shape, 0))
             timed, instants = tuple(sorted(known.items())), protection_ends(self.problem)
         if tier.name == "locality" and not broken:
             single |= {j for j in self.candidate.placement if jobs.preferred_level[j] >= 0}

@@ -35,8 +35,7 @@ class Spread:
 
     @staticmethod
     def _build_exclusive(ctx: ModelContext, c: int, cell: Cell, k: int) -> None:
-        alone = ctx.model.new_bool_var(f"alone{k},{c}")
-        ctx.model.add(ctx.a[k, c] <= ctx.layout.slots[k, c] * alone)
+        alone = ctx.alone(k, c)
         for other in ctx.kinds_on[c]:
             if other != k and ctx.kind(other).lone != ctx.kind(k).lone:
                 ctx.model.add(ctx.a[other, c] == 0).only_enforce_if(alone)

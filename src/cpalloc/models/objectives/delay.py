@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
-from cpalloc.models.earliest import Gang, cost_of_waiting, steps
-from cpalloc.models.variables import Linear, ModelContext
-from cpalloc.problem.problem import US, Action, Decision, JobState, Mode, Problem
+from cpalloc.models.earliest import Choice, Gang, cost_of_waiting, in_the_way, share, steps
+from cpalloc.models.variables import Linear, ModelContext, dot
+from cpalloc.problem.problem import US, Action, Decision, JobState, Mode, NodeState, Problem
 from cpalloc.problem.releases import NEVER, start_release_us, timeout_us
 
 
@@ -29,12 +30,13 @@ class Delay:
     def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
         """What each blocked job of the partition waits at least, traded against starts that stand in its way.
 
-        A job whose best known delay the partition gives need not be told apart beyond that; sharing among the blocked
-        is relaxed.
+        Beyond the delay the partition knows a job need not be told apart. Those that accept one pool only share no GPU
+        there; sharing among the others is relaxed.
         """
         problem = ctx.problem
         free_at = RoomAt(problem)
         total: Linear = 0
+        together: dict[int, list[tuple[Gang, Choice]]] = defaultdict(list)
         for job, known in ctx.partition.blocked:
             size, now = int(problem.jobs.size[job]), problem.now_us
 
@@ -48,12 +50,47 @@ class Delay:
                 places(problem, job),
             )
             choices = steps(ctx.partition.instants, cost, 0, known)
-            total = total + cost_of_waiting(ctx, gang, choices, known, free_at, ctx.started(job))
+            choice = cost_of_waiting(ctx, gang, choices, known, free_at, ctx.started(job))
+            total = total + choice.cost
+            pools = {int(problem.nodes.pool[n]) for nodes in gang.domains for n in nodes}
+            if len(pools) == 1:
+                together[pools.pop()].append((gang, choice))
+        for pool, gangs in together.items():
+            ready = (problem.nodes.pool == pool) & (problem.nodes.state == NodeState.READY)
+            nodes = np.flatnonzero(ready).tolist()
+            if len(gangs) > 1:
+                share(ctx, gangs, nodes, free_at)
+            _keep_claims(ctx, gangs, nodes, free_at)
         return (total,)
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
         """Job by job; one that starts after all waits no longer."""
         return (sum(delay_of(problem, decision, j) for j in decision.blocked),)
+
+
+def _keep_claims(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: Sequence[int], room: RoomAt) -> None:
+    """For every instant t: Σ_{gangs held by t} size ≤ GPUs of the pool that others leave by t (:meth:`RoomAt.back`)."""
+    for at_us in sorted({t for _, choice in gangs for t, _ in choice.held_by}):
+        held = [
+            (gang.replicas * gang.gpus, literal)
+            for gang, choice in gangs
+            for t, literal in choice.held_by
+            if t <= at_us
+        ]
+        back = room.back(ctx, nodes, at_us)
+        if back is not None:
+            left = sum(room(n, at_us) for n in nodes) - in_the_way(ctx, nodes, at_us) - back
+            ctx.model.add(dot(held) <= left)
+
+
+def _spare(ctx: ModelContext, leaf: int) -> cp_model.IntVar:
+    """At most max(0, granted − claim) of a leaf."""
+    claim, most = int(ctx.problem.budgets.claim[leaf]), ctx.problem.in_service_gpus
+    over = ctx.model.new_bool_var(f"over{leaf}")
+    var = ctx.model.new_int_var(0, most, f"spare{leaf}")
+    ctx.model.add(var <= ctx.granted([leaf]) - claim).only_enforce_if(over)
+    ctx.model.add(var == 0).only_enforce_if(over.negated())
+    return var
 
 
 def delay_of(problem: Problem, decision: Decision, job: int) -> int:
@@ -93,22 +130,39 @@ class RoomAt:
                         gpus = (rep.devices & problem.nodes.healthy_devices[rep.node]).bit_count()
                     self._stays[rep.node].append((until, gpus))
         self._leaving = self._over_share_jobs()
-        self._spare = self._most_spare()
+        self._spare: dict[int, cp_model.IntVar] = {}
 
     def __call__(self, node: int, at_us: int) -> int:
         """Healthy GPUs less those held beyond the instant."""
         held = sum(gpus for until, gpus in self._stays[node] if until > at_us)
         return max(0, int(self.problem.nodes.healthy[node]) - held)
 
-    def total(self, nodes: Sequence[int], at_us: int) -> int:
-        """The same over some nodes; a budget over its share gives up no more than it can have over its claim."""
-        jobs, inside = self.problem.jobs, set(nodes)
-        gone: dict[int, int] = defaultdict(int)
+    def back(self, ctx: ModelContext, nodes: Sequence[int], at_us: int) -> Linear | None:
+        """What budgets over their share keep back: they give way only as far as they keep their claim.
+
+        Σ_leaf back, back ≥ GPUs of the leaf's jobs on the nodes that leave by then only for others to claim, less
+        what is preempted now, less max(0, granted − claim).
+        """
+        terms = []
+        for leaf, gone in self.gone(set(nodes), at_us).items():
+            total = sum(g for _, g in gone)
+            if leaf not in self._spare:
+                self._spare[leaf] = _spare(ctx, leaf)
+            var = ctx.model.new_int_var(0, total, f"back{leaf}@{at_us}")
+            preempted = dot([(g, ctx.e[j]) for j, g in gone if j in ctx.e])
+            ctx.model.add(var + preempted + self._spare[leaf] >= total)
+            terms.append((1, var))
+        return dot(terms) if terms else None
+
+    def gone(self, nodes: set[int], at_us: int) -> dict[int, list[tuple[int, int]]]:
+        """Per leaf over its share, (job, GPUs on the nodes) of jobs that leave by then only for others to claim."""
+        jobs = self.problem.jobs
+        out: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for j, end in self._leaving:
-            if end <= at_us and timeout_us(self.problem, j) > at_us:
-                gone[int(jobs.leaf[j])] += sum(r.gpus for r in jobs.placement[j] if r.node in inside)
-        kept_back = sum(max(0, gpus - self._spare[leaf]) for leaf, gpus in gone.items())
-        return sum(self(n, at_us) for n in nodes) - kept_back
+            gpus = sum(r.gpus for r in jobs.placement[j] if r.node in nodes)
+            if gpus and end <= at_us and timeout_us(self.problem, j) > at_us:
+                out[int(jobs.leaf[j])].append((j, gpus))
+        return dict(out)
 
     def _over_share_jobs(self) -> list[tuple[int, int]]:
         """(job, end of protection) of the allocated jobs that leave for others because their budget is over share."""
@@ -120,17 +174,6 @@ class RoomAt:
             if problem.budgets.over_share(int(jobs.leaf[j]))
         ]
 
-    def _most_spare(self) -> list[int]:
-        """Per leaf, most GPUs it could end the round with above its claim."""
-        jobs, budgets = self.problem.jobs, self.problem.budgets
-        most = [0] * len(budgets.claim)
-        runs = (jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE)
-        could = (runs & (jobs.mode == Mode.ALLOCATED)) | jobs.may_promote
-        could |= (jobs.state == JobState.PENDING) & jobs.may_allocate
-        for j in np.flatnonzero(could & (jobs.leaf >= 0)).tolist():
-            most[int(jobs.leaf[j])] += int(jobs.size[j])
-        return [max(0, m - int(c)) for m, c in zip(most, budgets.claim, strict=True)]
-
 
 def hopeful_release_us(problem: Problem, job: int) -> int:
     """Earliest instant at which a running allocated job could be out of the way, whatever its budget ends up with."""
@@ -141,10 +184,10 @@ def hopeful_release_us(problem: Problem, job: int) -> int:
 
 
 def instants(problem: Problem) -> tuple[int, ...]:
-    """Now, and every later instant at which running or starting allocated work may be out of the way."""
+    """Now, and every later instant at which running, starting or promoted allocated work may be out of the way."""
     jobs, out = problem.jobs, {problem.now_us}
     for j in np.flatnonzero((jobs.state == JobState.FIXED) & (jobs.mode == Mode.ALLOCATED)).tolist():
         out.add(hopeful_release_us(problem, j))
-    for j in np.flatnonzero((jobs.state == JobState.PENDING) & jobs.may_allocate).tolist():
+    for j in np.flatnonzero((jobs.state == JobState.PENDING) & jobs.may_allocate | jobs.may_promote).tolist():
         out.add(start_release_us(problem, j))
     return tuple(sorted(t for t in out if t < NEVER))

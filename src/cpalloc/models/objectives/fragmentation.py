@@ -10,6 +10,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.metrics.fragmentation import room_after, tier_value, time_to_place_s
+from cpalloc.metrics.occupancy import gives_back, node_use
 from cpalloc.models.base import PartSpec
 from cpalloc.models.earliest import Gang, cost_of_waiting, steps
 from cpalloc.models.variables import Linear, ModelContext, dot
@@ -60,7 +61,7 @@ class Fragmentation:
             unit = shape.weight * shape.size
             gang = Gang(f"s{i}", shape.replicas, shape.gpus_per_replica, base.places(shape))
             choices = steps(ctx.partition.instants, cost, unit * floor, unit * timed[i])
-            total = total + cost_of_waiting(ctx, gang, choices, unit * timed[i], base)
+            total = total + cost_of_waiting(ctx, gang, choices, unit * timed[i], base).cost
         return total
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
@@ -74,14 +75,18 @@ class _Rooms:
     def __init__(self, ctx: ModelContext) -> None:
         self.ctx = ctx
         self._slots: dict[tuple[int, int], cp_model.IntVar | None] = {}
+        self._free_now = node_use(ctx.problem, status_quo(ctx.problem)).free
         self._rest: list[Linear] = [
             len(cell.nodes) * ctx.capacity(cell) - ctx.used(c) for c, cell in enumerate(ctx.layout.cells)
         ]
 
     def free(self, pool: int) -> Linear:
-        """Free GPUs of a pool (-1: all) after the round."""
-        cells = self.ctx.layout.cells
-        return sum((rest for rest, cell in zip(self._rest, cells, strict=True) if pool in (-1, cell.pool)), start=0)
+        """Free GPUs of a pool (-1: all) after the round, whether a gang may use them or not."""
+        ctx, problem = self.ctx, self.ctx.problem
+        inside = np.ones(len(problem.nodes.names), dtype=np.bool_) if pool < 0 else problem.nodes.pool == pool
+        taken = [(-ctx.kind(k).gpus, var) for (k, _), var in ctx.a.items() if pool in (-1, ctx.kind(k).pool)]
+        freed = [(gives_back(problem, j, inside), var) for j, var in ctx.e.items()]
+        return dot([*taken, *((g, v) for g, v in freed if g)]) + int(self._free_now[inside].sum())
 
     def copies(self, index: int, shape: Shape) -> Linear:
         """Copies of a shape that fit, at most; counted per domain of its level and pool."""
@@ -123,6 +128,9 @@ class _Rooms:
         cell, held = ctx.layout.cells[c], ctx.problem.held
         f = ctx.model.new_int_var(0, most, f"free{c},{g}")
         ctx.model.add(g * f <= self._rest[c])
+        for k in ctx.kinds_on[c]:
+            if ctx.kind(k).exclusive:
+                ctx.model.add(f <= most * (1 - ctx.alone(k, c)))
         if len(cell.rows) <= 1:
             now = cell.free // g
             gain = [((cell.free + int(held.gpus[r])) // g - now, ctx.e[int(held.job[r])]) for r in cell.rows]
@@ -145,9 +153,8 @@ class BaseRoom:
         instants = self.room.instants_us[self.room.release[first:last]]
         return int((instants <= at_us - self.problem.now_us).sum())
 
-    def total(self, nodes: Sequence[int], at_us: int) -> int:
-        """The same over some nodes."""
-        return sum(self(n, at_us) for n in nodes)
+    def back(self, ctx: ModelContext, nodes: Sequence[int], at_us: int) -> None:
+        """Nothing is kept back: whether an owner would yield is the policy's business."""
 
     def time_s(self, shape: Shape) -> int:
         """Seconds until a shape fits with nothing started: starts only protect more."""
@@ -180,9 +187,9 @@ def late_shapes(problem: Problem, decision: Decision) -> tuple[tuple[int, int], 
 
 
 def protection_ends(problem: Problem) -> tuple[int, ...]:
-    """Now, and every later instant at which protection of running or starting work may end."""
+    """Now, and every later instant at which protection of running, starting or promoted work may end."""
     jobs, now = problem.jobs, problem.now_us
     ends = {now} | {int(t) for t in jobs.protected_until_us[jobs.protected].tolist() if t > now}
-    may = (jobs.state == JobState.PENDING) & jobs.may_allocate
+    may = (jobs.state == JobState.PENDING) & jobs.may_allocate | jobs.may_promote
     ends |= {now + int(s) * US for s in jobs.min_runtime_s[may].tolist()}
     return tuple(sorted(ends))

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from cpalloc.metrics.occupancy import node_use
+from cpalloc.metrics.occupancy import gives_back, node_use
 from cpalloc.models.base import PartSpec
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import Action, Decision, Mode, NodeState, Problem, status_quo
+from cpalloc.problem.problem import Action, Decision, Mode, Problem, status_quo
 
 
 class Idle:
@@ -26,8 +26,9 @@ class Idle:
     def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
         """Free GPUs now, plus what preemptions free, less what starts take; then GPUs started borrowed."""
         problem, jobs = ctx.problem, ctx.problem.jobs
+        everywhere = np.ones(len(problem.nodes.names), dtype=np.bool_)
         free = int(node_use(problem, status_quo(problem)).free.sum())
-        freed = [(in_service_gpus(problem, j), v) for j, v in ctx.e.items()]
+        freed = [(gives_back(problem, j, everywhere), v) for j, v in ctx.e.items()]
         taken = [(-int(jobs.size[j]), v) for (j, _), v in ctx.y.items()]
         lent = [(int(jobs.size[j]), v) for (j, mode), v in ctx.y.items() if mode is Mode.BORROWED]
         return dot(freed + taken) + free, dot(lent)
@@ -36,15 +37,3 @@ class Idle:
         """From what is held after the round."""
         lent = (decision.action == Action.START) & (decision.mode == Mode.BORROWED)
         return int(node_use(problem, decision).free.sum()), int(problem.jobs.size[np.flatnonzero(lent)].sum())
-
-
-def in_service_gpus(problem: Problem, job: int) -> int:
-    """In-service GPUs that an evictable job gives back: its own, whoever else is kept from using them."""
-    held = problem.held
-    if not problem.jobs.exclusive[job]:
-        return int(held.gpus[held.job == job].sum())
-    nodes, total = problem.nodes, 0
-    for rep in problem.jobs.placement[job]:
-        if rep.node >= 0 and nodes.state[rep.node] == NodeState.READY:
-            total += rep.gpus if rep.devices < 0 else (rep.devices & nodes.healthy_devices[rep.node]).bit_count()
-    return total

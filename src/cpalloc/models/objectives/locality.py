@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from ortools.sat.python import cp_model
 
-from cpalloc.metrics.occupancy import node_use
+from cpalloc.metrics.occupancy import gives_back, node_use
 from cpalloc.models.base import PartSpec
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import Decision, Problem
+from cpalloc.problem.problem import Decision, Problem, status_quo
 
 
 class Locality:
@@ -52,18 +52,15 @@ class Locality:
     @staticmethod
     def _left(ctx: ModelContext, touched: dict[tuple[int, int], list[cp_model.IntVar]]) -> Linear:
         """Free GPUs left in domains that are touched."""
+        problem, topology = ctx.problem, ctx.problem.topology
+        free_now = node_use(problem, status_quo(problem)).free
         terms = []
         for (level, domain), marks in touched.items():
-            cells = ctx.cells_below[level, domain]
-            most = sum(
-                len(ctx.layout.cells[c].nodes)
-                * (ctx.layout.cells[c].free + sum(int(ctx.problem.held.gpus[r]) for r in ctx.layout.cells[c].rows))
-                for c in cells
-            )
-            free: Linear = 0
-            for c in cells:
-                free = free + len(ctx.layout.cells[c].nodes) * ctx.capacity(ctx.layout.cells[c]) - ctx.used(c)
-            left = ctx.model.new_int_var(0, most, f"left{level},{domain}")
+            inside = topology.domain_of[level] == domain
+            freed = [(gives_back(problem, j, inside), v) for j, v in ctx.e.items()]
+            taken = [(-ctx.kind(k).gpus, ctx.a[k, c]) for c in ctx.cells_below[level, domain] for k in ctx.kinds_on[c]]
+            free = dot([*((g, v) for g, v in freed if g), *taken]) + int(free_now[inside].sum())
+            left = ctx.model.new_int_var(0, int(problem.nodes.healthy[inside].sum()), f"left{level},{domain}")
             for mark in marks:
                 ctx.model.add(left >= free).only_enforce_if(mark)
             terms.append((1, left))

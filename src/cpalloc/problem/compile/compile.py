@@ -175,8 +175,11 @@ def _eligibility(
 ) -> tuple[BoolArray, IntArray, list[frozenset[int]]]:
     """Eligibility classes, the class of every job, and the pools in which it could run were the ready nodes empty."""
     ready = hw.state == NodeState.READY
-    known = np.array([m == (1 << int(g)) - 1 for m, g in zip(hw.healthy_devices, hw.gpus, strict=True)])
-    del known
+    counted = np.zeros(len(hw.names), dtype=np.bool_)
+    for row in rows:
+        for rep in row.placement:
+            if rep.node >= 0 and rep.devices < 0:
+                counted[rep.node] = True
     classes: dict[bytes, int] = {}
     matrix: list[BoolArray] = []
     of = np.zeros(len(rows), dtype=np.int64)
@@ -197,6 +200,8 @@ def _eligibility(
             memo[key] = _where(job, row.state, hw, topology, ready)
         mask, pools = memo[key]
         fit.append(pools)
+        if job.same_gpu_group:
+            mask = mask & ~counted  # nobody knows which devices are left there
         number = classes.setdefault(mask.tobytes(), len(classes))
         if number == len(matrix):
             matrix.append(mask)

@@ -127,8 +127,9 @@ def occupancy(
             if hw.state[n] != NodeState.READY:
                 continue
             if unknown[n]:
-                room = max(0, int(hw.healthy[n] - stop_used[n]))
-                gpus, mask = min(sum(rep.gpus for rep in here), room), -1
+                # Held beyond the healthy GPUs: what one job gives back may be what nobody should have.
+                excess = max(0, int(used[n] + stop_used[n] - hw.healthy[n]))
+                gpus, mask = max(0, sum(rep.gpus for rep in here) - excess), -1
             else:
                 mask = 0
                 for rep in here:

@@ -1,0 +1,164 @@
+"""Results as Markdown tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+Result = dict[str, Any]
+Groups = dict[str, list[Result]]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay out a Markdown table; all columns but the first are right-aligned."""
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def grouped(results: Iterable[Result]) -> Groups:
+    """Results by family and size, in the order they came."""
+    out: Groups = defaultdict(list)
+    for result in results:
+        out[result["group"]].append(result)
+    return out
+
+
+def number(value: float | None) -> str:
+    """Write a value short enough for a table: digits grouped, millions with two decimals."""
+    if value is None:
+        return "–"
+    if abs(value) >= 10**6:
+        return f"{value / 10**6:,.2f} M"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def seconds(value: float) -> str:
+    """Write seconds with enough digits to compare: milliseconds below a tenth."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def ratio(value: float, greedy: float) -> str:
+    """Value over the greedy's: below 1 the optimiser is better."""
+    if value == greedy:
+        return "1.00"
+    return f"{value / greedy:.2f}" if greedy else "∞"
+
+
+def against_greedy(result: Result) -> int:
+    """Say how an answer compares with the greedy's in strict order of all tiers: -1 better, 0 equal, 1 worse."""
+    mine = [tier["value"] for tier in result["tiers"]]
+    theirs = [tier["greedy"] for tier in result["tiers"]]
+    return (mine > theirs) - (mine < theirs)
+
+
+def proved(results: Iterable[Result]) -> tuple[int, int]:
+    """Tiers proved, of how many."""
+    status = [tier["status"] == "optimal" for r in results for tier in r["tiers"]]
+    return sum(status), len(status)
+
+
+def all_proved(result: Result) -> bool:
+    """Whether every tier of a round was proved."""
+    return proved([result])[0] == len(result["tiers"])
+
+
+def report(results: Sequence[Result], *, full: bool = False) -> str:
+    """Tables of some results: a summary, medians per tier, a row per case; ``full`` adds every tier of every case."""
+    if results and "phases" in results[0]:
+        return phases(results)
+    parts = [summary(results), *(medians(g, rows) for g, rows in grouped(results).items()), compact(results)]
+    if full:
+        parts.append(every_tier(results))
+    return "\n".join(parts)
+
+
+def summary(results: Sequence[Result]) -> str:
+    """One row per family and size."""
+    rows = []
+    for group, some in grouped(results).items():
+        totals, peaks = [r["total_s"] for r in some], [r["peak_mb"] for r in some]
+        verdicts = [against_greedy(r) for r in some]
+        rows.append(
+            (
+                group,
+                f"{some[0]['limit_s']}",
+                f"{median(r['jobs'] for r in some):.0f}",
+                f"{median(r['variables'] for r in some):,.0f}",
+                "{} of {}".format(*proved(some)),
+                f"{sum(all_proved(r) for r in some)} of {len(some)}",
+                seconds(median(totals)),
+                seconds(max(totals)),
+                f"{100 * median(r['cpu_s'] / r['total_s'] for r in some):.0f} %",
+                f"{median(peaks):.0f}",
+                f"{max(peaks):.0f}",
+                " / ".join(str(verdicts.count(v)) for v in (-1, 0, 1)),
+            )
+        )
+    head = ("case", "limit s", "jobs", "variables", "tiers proved", "rounds all proved", "total s, median", "max")
+    return table((*head, "CPU", "peak MB, median", "max", "better / equal / worse than greedy"), rows)
+
+
+def medians(group: str, results: Sequence[Result]) -> str:
+    """Per tier: medians over the seeds, the first part of tiers with several."""
+    rows = []
+    for i, first in enumerate(results[0]["tiers"]):
+        some = [r["tiers"][i] for r in results]
+        bounds = [t["bound"] for t in some if t["bound"] is not None]
+        gaps = [t["gap"] for t in some if t["gap"] is not None]
+        value, greedy = median(t["value"][0] for t in some), median(t["greedy"][0] for t in some)
+        rows.append(
+            (
+                first["name"],
+                number(value),
+                number(median(t["best"] for t in some)),
+                number(median(bounds)) if bounds else "–",
+                f"{100 * median(gaps):.1f} %" if gaps else "–",
+                "{} of {}".format(sum(t["status"] == "optimal" for t in some), len(some)),
+                seconds(median(t["seconds"] for t in some)),
+                number(greedy),
+                ratio(value, greedy),
+            )
+        )
+    head = ("tier", "value", "best", "bound", "gap", "proved", "seconds", "greedy", "value / greedy")
+    return f"**{group}**, limit {results[0]['limit_s']} s, medians of {len(results)}\n\n" + table(head, rows)
+
+
+def compact(results: Sequence[Result]) -> str:
+    """One row per case: each tier's value, its bound in brackets where it is not proved, and the greedy's value."""
+    names = [tier["name"] for tier in results[0]["tiers"]]
+    rows = []
+    for r in results:
+        cells = [_cell(tier) for tier in r["tiers"]]
+        rows.append((r["case"], seconds(r["total_s"]), f"{r['peak_mb']:.0f}", r["stop_reason"], *cells))
+    note = "Each case: value [bound, where not proved] (greedy's value, where it differs).\n\n"
+    return note + table(("case", "total s", "peak MB", "stopped", *names), rows)
+
+
+def _cell(tier: dict[str, Any]) -> str:
+    value, greedy = tier["value"][0], tier["greedy"][0]
+    bound = "" if tier["status"] == "optimal" else f" [{number(tier['bound'])}]"
+    return number(value) + bound + ("" if value == greedy else f" ({number(greedy)})")
+
+
+def every_tier(results: Sequence[Result]) -> str:
+    """Everything known of every tier of every case, all parts."""
+    rows = []
+    for r in results:
+        for tier in r["tiers"]:
+            gap = "–" if tier["gap"] is None else f"{100 * tier['gap']:.2f} %"
+            numbers = [" / ".join(number(v) for v in tier[key]) for key in ("value", "greedy")]
+            middle = (number(tier["best"]), number(tier["bound"]), gap, tier["status"], seconds(tier["seconds"]))
+            last = (numbers[1], ratio(tier["value"][0], tier["greedy"][0]))
+            rows.append((r["case"], tier["name"], numbers[0], *middle, *last))
+    head = ("case", "tier", "value", "best", "bound", "gap", "status", "seconds", "greedy", "value / greedy")
+    return table(head, rows)
+
+
+def phases(results: Sequence[Result]) -> str:
+    """Seconds of every phase, a column per family and size (medians over the seeds)."""
+    groups = grouped(results)
+    names = results[0]["phases"]
+    rows = [(name, *(seconds(median(r["phases"][name] for r in some)) for some in groups.values())) for name in names]
+    return table(("phase", *groups), rows)

@@ -1,0 +1,79 @@
+"""What the project promises of its speed, held against what was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from bench.render import Result, against_greedy, all_proved, seconds, table
+
+PEAK_MB = 500
+HELP_S = 0.3
+OVER_LIMIT = 1.1
+
+_MET = {True: "met", False: "**missed**"}
+
+
+def machine(results: Sequence[Result]) -> str:
+    """Where and under what load the figures were taken."""
+    loads = [r["load_average"] for r in results if "load_average" in r]
+    busy = f"; load average while measuring {min(loads):.1f} to {max(loads):.1f}" if loads else ""
+    return (
+        f"{os.cpu_count()} vCPUs, {platform.machine()}, {platform.system()}, Python {platform.python_version()}{busy}."
+    )
+
+
+def help_seconds(times: int = 5) -> float:
+    """Median seconds of ``cpalloc --help``, the interpreter's start included."""
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "cpalloc.cli", "--help"], check=True, capture_output=True)
+        taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+def targets(results: Sequence[Result]) -> str:
+    """A row per target: the figures and whether they meet it."""
+    some = [r for r in results if "tiers" in r and not r["group"].startswith(("odd", "cpu"))]
+    rows: list[tuple[str, str, str]] = []
+    for nodes, within, share in ((64, 2.0, 1.0), (256, 20.0, 0.5)):
+        rows.extend(_proved_within(some, nodes, within, share))
+    thousand = [r for r in some if r["nodes"] == 1000]
+    if thousand:
+        over = max(r["total_s"] / r["limit_s"] for r in thousand)
+        figures = f"longest {100 * over:.0f} % of the limit, in {len(thousand)} rounds"
+        rows.append(("1,000 nodes: an answer within the limit + 10 %", figures, _MET[over <= OVER_LIMIT]))
+    if some:
+        worse = [r["case"] for r in some if against_greedy(r) > 0]
+        figures = f"{len(worse)} of {len(some)} rounds worse" + (f": {', '.join(worse)}" if worse else "")
+        rows.append(("never worse than the greedy, in strict order", figures, _MET[not worse]))
+        peak = max(r["peak_mb"] for r in some)
+        rows.append((f"peak memory below {PEAK_MB} MB", f"{peak:.0f} MB at most", _MET[peak < PEAK_MB]))
+    help_s = help_seconds()
+    rows.append((f"`cpalloc --help` within {HELP_S} s", f"{seconds(help_s)} s", _MET[help_s < HELP_S]))
+    return machine(results) + "\n\n" + table(("target", "measured", "verdict"), rows)
+
+
+def _proved_within(results: Sequence[Result], nodes: int, within_s: float, share: float) -> list[tuple[str, str, str]]:
+    """A row per time limit, since a round that has more time may use it."""
+    rows = []
+    for limit in sorted({r["limit_s"] for r in results if r["nodes"] == nodes and r["limit_s"] >= within_s}):
+        some = [r for r in results if r["nodes"] == nodes and r["limit_s"] == limit]
+        good = sum(all_proved(r) and r["total_s"] < within_s for r in some)
+        ever = sum(all_proved(r) for r in some)
+        asked = "every round" if share == 1 else "most rounds"
+        figures = (
+            f"{good} of {len(some)} (proved at all: {ever}; "
+            f"total {seconds(median(r['total_s'] for r in some))} s median)"
+        )
+        met = good == len(some) if share == 1 else good > share * len(some)
+        rows.append(
+            (f"{nodes} nodes: all tiers proved in < {within_s:.0f} s, {asked}, limit {limit} s", figures, _MET[met])
+        )
+    return rows

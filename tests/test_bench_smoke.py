@@ -1,0 +1,101 @@
+"""The benchmarks still run: every phase and a row of the table on the smallest case, nothing timed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from bench.phases import Prepared
+
+ROOT = Path(__file__).resolve().parent.parent
+PHASES = ("parse", "compile", "greedy", "build", "realise", "solve", "check", "explain", "decode", "whole", "http")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[Prepared]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        from bench.cases import smoke
+        from bench.phases import Prepared
+    case = Prepared(smoke())
+    yield case
+    case.close()
+
+
+def test_phases_are_those_of_the_registry() -> None:
+    from bench.phases import PHASES as REGISTERED
+
+    assert tuple(REGISTERED) == PHASES
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_phase_runs(prepared: Prepared, phase: str) -> None:
+    from bench.phases import PHASES as REGISTERED
+
+    REGISTERED[phase](prepared)
+
+
+def test_an_answer_over_http_is_the_answer(prepared: Prepared) -> None:
+    from bench.phases import http, whole
+
+    direct, served = json.loads(whole(prepared)), json.loads(http(prepared))
+    assert served["request_fingerprint"] == direct["request_fingerprint"]
+    assert [t["name"] for t in served["tiers"]] == [t["name"] for t in direct["tiers"]]
+
+
+def test_equal_cases_give_equal_rounds() -> None:
+    from bench.cases import case
+    from bench.phases import Prepared
+
+    assert Prepared(case("mixed", 16, 1)).text == Prepared(case("mixed", 16, 1)).text
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        from bench.cases import smoke
+        from bench.measure import measure
+    return measure(smoke())
+
+
+def test_tables_have_a_row_for_every_tier(result: dict[str, Any]) -> None:
+    from bench.render import every_tier, report
+
+    names = [tier["name"] for tier in result["tiers"]]
+    assert names
+    assert all(len(t["value"]) == len(t["greedy"]) for t in result["tiers"])
+    text = report([result, result], full=True)
+    assert every_tier([result]).count("\n") == len(names) + 2
+    assert all(name in text for name in names)
+    assert "inf" not in text
+    assert "nan" not in text
+
+
+def test_never_worse_than_the_greedy(result: dict[str, Any]) -> None:
+    from bench.render import against_greedy
+
+    assert against_greedy(result) <= 0
+
+
+def test_blocks_of_a_document_are_replaced(tmp_path: Path) -> None:
+    from bench.document import plans, replaced
+
+    begin, end = "<!-- bench one: --sizes 64 --seeds 1-2 -->\n", "<!-- /bench -->\n"
+    text = f"a\n{begin}old\n{end}b\n<!-- bench targets: -->\n{end}"
+    assert list(plans(text)) == ["one"]
+    assert plans(text)["one"].sizes == (64,)
+    fresh = replaced(text, "one", "new")
+    assert "old" not in fresh
+    assert replaced(fresh, "one", "new") == fresh
+    assert fresh.startswith(f"a\n{begin}\nnew\n\n{end}b\n")
