@@ -136,15 +136,13 @@ def problem(
     mix: Sequence[Shape] = (),
     max_preempted_gpus: int = -1,
     preempt_under_share: bool = False,
-    window_s: int = 7 * 24 * HOUR,
 ) -> Problem:
     """A round. ``levels``: names of the levels in ``within``, coarse to fine; without ``budgets`` there is one, "x"."""
-    hosts = sorted(nodes, key=lambda n: n.name)
-    rows = sorted(enumerate(jobs), key=lambda pair: pair[1].name)
+    hosts, rows = sorted(nodes, key=lambda n: n.name), sorted(enumerate(jobs), key=lambda pair: pair[1].name)
     specs = [spec for _, spec in rows]
     purse = _budgets(budgets if budgets is not None else [Budget("x")])
     hw, topology = _hardware(hosts, specs), _topology(hosts, levels)
-    policy = Policy(window_s, HOUR, 8 * HOUR, 900, preempt_under_share, 4, max_preempted_gpus, ())
+    policy = Policy(7 * 24 * HOUR, HOUR, 8 * HOUR, 900, preempt_under_share, 4, max_preempted_gpus, ())
     columns = _jobs(rows, hosts, hw, topology, purse, policy)
     there, held = occupancy(hw, columns.state, columns.resources, columns.exclusive, columns.placement)
     return Problem(
@@ -176,13 +174,10 @@ def decide(
     Starts take the lowest devices free after the preemptions; where these are too few, the lowest others as well.
     """
     quo = status_quo(problem)
-    action, mode, promoted = quo.action.copy(), quo.mode.copy(), quo.promoted.copy()
-    for name in preempt:
-        j = job_at(problem, name)
-        action[j], mode[j] = Action.PREEMPT, Mode.NONE
-    for name in promote:
-        j = job_at(problem, name)
-        mode[j], promoted[j] = Mode.ALLOCATED, True
+    action, mode, promoted = quo.action, quo.mode, quo.promoted
+    gone, up = ([job_at(problem, name) for name in names] for names in (preempt, promote))
+    action[gone], mode[gone] = Action.PREEMPT, Mode.NONE
+    mode[up], promoted[up] = Mode.ALLOCATED, True
     index = {n: i for i, n in enumerate(problem.nodes.names)}
     free = list(problem.nodes.free_devices)
     for row, j in enumerate(problem.held.job.tolist()):
@@ -206,12 +201,10 @@ def hold(problem: Problem, job: str, at: Mapping[str, int], *, in_s: int) -> Hol
 
 
 def job_at(problem: Problem, name: str) -> int:
-    """Index of a job by its id."""
     return problem.jobs.ids.index(name)
 
 
 def node_at(problem: Problem, name: str) -> int:
-    """Index of a node by its name."""
     return problem.nodes.names.index(name)
 
 

@@ -1,7 +1,8 @@
-"""What the README says can be done can be done: its blocks marked ``<!-- run -->`` are run, its links lead somewhere."""
+"""What the README shows works: its blocks marked ``<!-- run -->`` are run, and its links lead somewhere."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -46,10 +47,8 @@ def run(command: list[str], place: Path, **env: str) -> str:
     try:
         out, err = process.communicate(timeout=120)
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     assert process.returncode == 0, out + err
     return out
 

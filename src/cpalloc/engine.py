@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version as package_version
+from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -19,7 +20,9 @@ from cpalloc.metrics.fragmentation import fragmentation
 from cpalloc.metrics.occupancy import measures
 from cpalloc.models.base import Violation
 from cpalloc.models.constraints.preemption import beneficiaries
+from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.round import build
 from cpalloc.problem.compile import Compiled, compile_round
 from cpalloc.problem.decode import (
     budget_rows,
@@ -32,7 +35,8 @@ from cpalloc.problem.decode import (
 from cpalloc.problem.problem import Action, Decision, JobState, Problem
 from cpalloc.schema import Allocation, CheckReport, Round
 from cpalloc.schema import answer as wire
-from cpalloc.solver.guard import guard
+from cpalloc.solver.guard import fallback, guard
+from cpalloc.solver.replay import keep
 from cpalloc.solver.solve import solve_problem
 from cpalloc.solver.strict import PartResult, Solution, TierResult, violations
 from cpalloc.version import __version__
@@ -48,6 +52,7 @@ class Solved:
     solution: Solution
     broken: tuple[Violation, ...]
     compile_s: float
+    kept: Path | None = None
 
 
 def solve(round_: Round, *, cancel: Event | None = None) -> Allocation:
@@ -81,11 +86,26 @@ def solve_round(round_: Round, *, cancel: Event | None = None, began: float | No
     began = time.perf_counter() if began is None else began
     compiled = compile_round(round_)
     compile_s = time.perf_counter() - began
-    solution = solve_problem(compiled.problem, began=began, cancel=cancel)
-    solution, broken = guard(compiled.problem, solution)
-    if broken:
-        log.error("guard: %s", "; ".join(v.message for v in broken))
-    return Solved(compiled, solution, tuple(broken), compile_s)
+    problem = compiled.problem
+    broken: list[Violation]
+    try:
+        solution, broken = guard(problem, solve_problem(problem, began=began, cancel=cancel))
+    except Exception as error:  # a bug of ours must not cost a cluster its round
+        log.exception("the solver failed")
+        solution, broken = fallback(problem), [Violation("solver", f"{type(error).__name__}: {error}")]
+    kept = _keep(round_, problem, broken) if broken else None
+    return Solved(compiled, solution, tuple(broken), compile_s, kept)
+
+
+def _keep(round_: Round, problem: Problem, broken: Sequence[Violation]) -> Path | None:
+    """Keep round and model of an answer that was not handed out."""
+    messages = [f"{v.constraint}: {v.message}" for v in broken]
+    log.error("guard: %s", "; ".join(messages))
+    try:
+        model = str(build(problem, Partition()).model.proto)
+    except Exception:  # the model may be what is broken
+        model = None
+    return keep(round_.model_dump_json(exclude_defaults=True), fingerprint(round_)[7:23], messages, model)
 
 
 def check(round_: Round, allocation: Allocation) -> CheckReport:
@@ -133,7 +153,8 @@ def _decode(round_: Round, solved: Solved, began: float) -> Allocation:
             wire.Warning(
                 code="guard_failed",
                 path="",
-                message=f"the decision found broke {rules}; nothing is changed this round. Please report this round.",
+                message=f"the decision found broke {rules}; nothing starts or is preempted this round but what "
+                f"must end. This is a bug of cpalloc: please report it with the files in {solved.kept}",
             )
         )
     tiers = tuple(_tier_row(problem, t, decision, gap) for t in solution.tiers)

@@ -46,9 +46,9 @@ class Draw:
 
 THEMES = (
     *("", "floor", "caps", "terms", "spread", "cpu", "group", "two-types"),
-    *("either", "either", "promise", "promise", "rack", "rack", "protected", "protected"),
+    *("either", "either", "promise", "promise", "promise", "rack", "rack", "rack", "protected", "protected"),
 )
-"""What a round is mostly about; those that bind rarely by chance come twice."""
+"""What a round is mostly about; those that bind rarely by chance come more often."""
 
 
 def tiny_doc(seed: int, *, reservations: bool = False) -> Doc:

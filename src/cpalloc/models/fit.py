@@ -9,10 +9,10 @@ from ortools.sat.python import cp_model
 
 from cpalloc.models.kinds import Cell
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import Mode, Problem
+from cpalloc.problem.problem import BoolArray, Mode, Problem
 
 
-def takes_place_of(problem: Problem, job: int, other: int) -> bool:
+def takes_place_of(problem: Problem, covers: BoolArray, job: int, other: int) -> bool:
     """Whether a job fits wherever ``other`` runs: no more GPUs, resources or replicas, no tighter terms."""
     jobs = problem.jobs
     if jobs.exclusive[job] or jobs.max_per_node[job] or jobs.same_gpu_group[job]:
@@ -25,8 +25,13 @@ def takes_place_of(problem: Problem, job: int, other: int) -> bool:
         return False
     if jobs.required_level[job] > jobs.required_level[other]:
         return False
-    mine, theirs = problem.eligibility[jobs.eligibility[job]], problem.eligibility[jobs.eligibility[other]]
-    return bool(np.all(mine | ~theirs))
+    return bool(covers[jobs.eligibility[job], jobs.eligibility[other]])
+
+
+def eligibility_covers(problem: Problem) -> BoolArray:
+    """Whether eligibility class e allows every node that class f allows; shape (E, E)."""
+    rows = problem.eligibility
+    return np.array([[bool(np.all(e | ~f)) for f in rows] for e in rows], dtype=np.bool_)
 
 
 def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> cp_model.IntVar | None:

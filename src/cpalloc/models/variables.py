@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import TypeVar, cast
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -24,13 +25,15 @@ from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout, promotio
 from cpalloc.problem.problem import JobState, Mode, Problem
 
 Linear = cp_model.LinearExpr | int
+T = TypeVar("T")
 
 
 class ModelContext:
     """A model under construction: the problem, its layout, its variables, and sums every constraint may use."""
 
-    def __init__(self, problem: Problem, partition: Partition) -> None:
+    def __init__(self, problem: Problem, partition: Partition, memo: dict[object, object] | None = None) -> None:
         self.problem = problem
+        self._memo: dict[object, object] = {} if memo is None else memo
         self.partition = partition
         self.layout: Layout = layout(problem, partition)
         self.model = cp_model.CpModel()
@@ -206,6 +209,12 @@ class ModelContext:
         """GPUs that starts take in a cell (of some kinds, or of all)."""
         chosen = self.kinds_on[cell] if kinds is None else [k for k in kinds if (k, cell) in self.a]
         return _dot([(self.layout.kinds[k].gpus, self.a[k, cell]) for k in chosen])
+
+    def memo(self, key: object, make: Callable[[], T]) -> T:
+        """Something that depends on the problem alone, made once for all models of a round."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return cast(T, self._memo[key])
 
     def alone(self, kind: int, cell: int) -> cp_model.IntVar:
         """Whether an exclusive kind has replicas in a cell (may be 1 without any)."""

@@ -109,17 +109,19 @@ def _serve_entitlements(state: GreedyState) -> None:
     problem = state.problem
     budgets, h = problem.budgets, problem.policy.charge_horizon_s
     queues = _queues(problem, Mode.ALLOCATED)
-    heap: list[tuple[Fraction, int, int]] = []
+    heap: list[tuple[int, Fraction, int, int]] = []
 
     def push(leaf: int, position: int) -> None:
         if position < len(queues[leaf]) and state.granted[leaf] < budgets.entitled[leaf] and budgets.owed[leaf] > 0:
             projected = Fraction(int(budgets.charged[leaf]) + state.granted[leaf] * h, int(budgets.owed[leaf]))
-            heapq.heappush(heap, (projected, leaf, position))
+            # Starvation weighs quarters of an entitlement, the emptiest most.
+            quarter = min(3, 4 * state.granted[leaf] // int(budgets.entitled[leaf]))
+            heapq.heappush(heap, (quarter, projected, leaf, position))
 
     for leaf in sorted(queues):
         push(leaf, 0)
     while heap:
-        _, leaf, position = heapq.heappop(heap)
+        _, _, leaf, position = heapq.heappop(heap)
         job = queues[leaf][position]
         if problem.jobs.state[job] == JobState.PENDING:
             start(state, job, Mode.ALLOCATED, may_preempt=True)
@@ -342,18 +344,15 @@ def _place(state: GreedyState, job: int, mode: Mode, nodes: list[tuple[int, int]
 def _victims(state: GreedyState, job: int) -> list[int]:
     """Work that allocated demand of the job's budget may take back now (rules 2, 3, 4 and 9)."""
     problem = state.problem
-    jobs = problem.jobs
+    jobs, budgets = problem.jobs, problem.budgets
+    may = (jobs.state == JobState.EVICTABLE) & (jobs.leaf != jobs.leaf[job])
+    may &= (state.decision.action == Action.KEEP) & ~state.decision.promoted
     bound = problem.policy.max_preempted_gpus
-    out = []
-    for v in np.flatnonzero((jobs.state == JobState.EVICTABLE) & (jobs.leaf != jobs.leaf[job])).tolist():
-        if state.decision.action[v] != Action.KEEP or state.decision.promoted[v]:
-            continue
-        if bound >= 0 and state.preempted_gpus + int(jobs.size[v]) > bound:
-            continue
-        if jobs.mode[v] == Mode.ALLOCATED and not _may_lose(state, [v]):
-            continue
-        out.append(v)
-    return out
+    if bound >= 0:
+        may &= jobs.size <= bound - state.preempted_gpus
+    spare = np.array(state.granted, dtype=np.int64) - budgets.claim
+    may &= (jobs.mode == Mode.BORROWED) | (jobs.size <= spare[jobs.leaf])
+    return [int(v) for v in np.flatnonzero(may)]
 
 
 def _may_lose(state: GreedyState, victims: list[int]) -> bool:

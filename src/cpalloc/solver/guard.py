@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cpalloc.metrics.reservations import reserve
@@ -27,17 +28,27 @@ def guard(problem: Problem, solution: Solution) -> tuple[Solution, list[Violatio
                 broken.append(Violation("tier", f"{tier.name}.{part.name} is {value}, below its bound {part.bound}"))
     if not broken:
         return solution, []
+    return fallback(problem, solution.tiers), broken
+
+
+def fallback(problem: Problem, tiers: Sequence[TierResult] = ()) -> Solution:
+    """The status quo with forced ends, nothing proved: what is answered when the solver cannot be trusted."""
     decision = status_quo(problem)
     holds, blocked = reserve(problem, decision, kept=problem.holds)
     decision = replace(decision, reservations=holds, blocked=blocked)
-    tiers = tuple(_unproved(problem, t, decision) for t in solution.tiers)
-    return replace(solution, decision=decision, tiers=tiers, stop_reason="guard_failed"), broken
-
-
-def _unproved(problem: Problem, tier: TierResult, decision: Decision) -> TierResult:
-    values = OBJECTIVES[tier.name].evaluate(problem, decision)
-    parts = tuple(
-        PartResult(p.name, p.unit, value, None, value, "none", p.seconds)
-        for p, value in zip(tier.parts, values, strict=True)
+    seconds = {t.name: t.seconds for t in tiers}
+    rows = tuple(
+        _unproved(problem, t.name, decision, seconds.get(t.name, 0.0))
+        for t in problem.policy.tiers
+        if t.name in OBJECTIVES
     )
-    return replace(tier, parts=parts)
+    return Solution(decision, rows, "guard_failed", 0, 0, 0.0, sum(seconds.values()))
+
+
+def _unproved(problem: Problem, name: str, decision: Decision, seconds: float) -> TierResult:
+    objective = OBJECTIVES[name]
+    parts = tuple(
+        PartResult(spec.name, spec.unit, value, None, value, "none", 0.0)
+        for spec, value in zip(objective.parts, objective.evaluate(problem, decision), strict=True)
+    )
+    return TierResult(name, parts, seconds)

@@ -6,6 +6,8 @@ and trying it costs far less than another solve.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cpalloc.models.objectives.inversion import inverted
 from cpalloc.problem.problem import Decision, Mode, Problem
 from cpalloc.solver.greedy import GreedyState, start
@@ -14,12 +16,12 @@ MAX_EXCHANGES = 40
 """Exchanges tried on one decision."""
 
 
-def uninvert(problem: Problem, decision: Decision) -> Decision:
+def uninvert(problem: Problem, decision: Decision, hurry: Callable[[], bool] = lambda: False) -> Decision:
     """A decision with fewer inversions where simple exchanges reach one; kept work and preemptions stay as they are."""
     tried: set[int] = set()
     for _ in range(MAX_EXCHANGES):
         passed = [j for j in inverted(problem, decision) if j not in tried]
-        if not passed:
+        if not passed or hurry():
             break
         job = min(passed, key=lambda j: (int(problem.jobs.order[j]), j))
         tried.add(job)

@@ -4,9 +4,10 @@ agrees with itself."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from threading import Event, Timer
+from threading import Event, Thread
 
 from ortools.sat.python import cp_model
 
@@ -43,7 +44,7 @@ class Run:
         return self.status in (Status.OPTIMAL, Status.FEASIBLE)
 
 
-def parameters(solver: cp_model.CpSolver, options: Options, limit_s: float) -> None:
+def parameters(solver: cp_model.CpSolver, options: Options, limit_s: float, *, presolve: bool, lp_search: bool) -> None:
     """Parameters of every solve. One worker and a strong LP prove these models; default presolve costs more than it
     gives, and its inclusion step has certified wrong optima in ortools 9.15 (or-tools issue 5293)."""
     p = solver.parameters
@@ -55,6 +56,9 @@ def parameters(solver: cp_model.CpSolver, options: Options, limit_s: float) -> N
     p.symmetry_level = 0
     p.cp_model_probing_level = 0
     p.presolve_inclusion_work_limit = 0
+    p.cp_model_presolve = presolve
+    if lp_search:
+        p.search_branching = type(p.search_branching).LP_SEARCH
     if options.deterministic:
         p.max_deterministic_time = limit_s
     else:
@@ -72,6 +76,9 @@ def minimise(
     cancel: Event | None = None,
 ) -> Run:
     """Minimise an expression over a model.
+
+    With two workers or more, and not deterministic, two single-worker searches race on the same model: they win on
+    different instances, and whichever proves its answer stops the other.
 
     Parameters
     ----------
@@ -91,25 +98,55 @@ def minimise(
         model.add_hint(var, value)
     model.clear_objective()  # type: ignore[no-untyped-call]
     model.minimize(objective)
-    solver = cp_model.CpSolver()
-    parameters(solver, options, limit_s)
-    if not presolve:
-        solver.parameters.cp_model_presolve = False
-    watch = _watch(solver, cancel)
+    race = options.workers > 1 and not options.deterministic
+    solvers = [cp_model.CpSolver() for _ in range(2 if race else 1)]
+    for k, solver in enumerate(solvers):
+        parameters(solver, options, limit_s, presolve=presolve, lp_search=k > 0)
+    with _Watch(solvers, cancel):
+        if race:
+            with ThreadPoolExecutor(len(solvers)) as pool:
+                statuses = list(pool.map(lambda s: _solve(s, model, solvers), solvers))
+        else:
+            statuses = [_solve(solvers[0], model, solvers)]
+    runs = [_outcome(solver, status, model) for solver, status in zip(solvers, statuses, strict=True)]
+    return _best(runs)
+
+
+_FINAL = (cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID)
+
+
+def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel, all_: Sequence[cp_model.CpSolver]) -> object:
+    """Solve, and stop the others once there is nothing left to find."""
     status = solver.solve(model)
-    if watch is not None:
-        watch.cancel()
+    if status in _FINAL:
+        for other in all_:
+            if other is not solver:
+                other.stop_search()
+    return status
+
+
+def _outcome(solver: cp_model.CpSolver, status: object, model: cp_model.CpModel) -> Run:
     seconds = solver.wall_time
     if status == cp_model.MODEL_INVALID:
         raise ModelInvalid(model.validate())
     if status == cp_model.INFEASIBLE:
         return Run(Status.INFEASIBLE, solver, None, seconds)
-    bound = _floor(solver.best_objective_bound)
     if status == cp_model.OPTIMAL:
         return Run(Status.OPTIMAL, solver, round(solver.objective_value), seconds)
-    if status == cp_model.FEASIBLE:
-        return Run(Status.FEASIBLE, solver, bound, seconds)
-    return Run(Status.UNKNOWN, solver, bound, seconds)
+    bound = _floor(solver.best_objective_bound)
+    return Run(Status.FEASIBLE if status == cp_model.FEASIBLE else Status.UNKNOWN, solver, bound, seconds)
+
+
+def _best(runs: Sequence[Run]) -> Run:
+    """A proved run if there is one, else the better solution, always with the better bound."""
+    for status in (Status.OPTIMAL, Status.INFEASIBLE):
+        for run in runs:
+            if run.status is status:
+                return run
+    bounds = [run.bound for run in runs if run.bound is not None]
+    found = [run for run in runs if run.found]
+    best = min(found, key=lambda run: run.solver.objective_value) if found else runs[0]
+    return Run(best.status, best.solver, max(bounds) if bounds else None, best.seconds)
 
 
 def _floor(bound: float) -> int | None:
@@ -120,28 +157,25 @@ def _floor(bound: float) -> int | None:
 
 
 class _Watch:
-    """Stops a solve when an event is set, looking every 20 ms."""
+    """Stops solves when an event is set, looking every 20 ms; does nothing without an event."""
 
-    def __init__(self, solver: cp_model.CpSolver, event: Event) -> None:
-        self.solver, self.event, self.done = solver, event, False
-        self._arm()
+    def __init__(self, solvers: Sequence[cp_model.CpSolver], event: Event | None) -> None:
+        self._solvers, self._event, self._done = solvers, event, Event()
+        self._thread: Thread | None = None
 
-    def _arm(self) -> None:
-        self.timer = Timer(0.02, self._look)
-        self.timer.daemon = True
-        self.timer.start()
+    def __enter__(self) -> None:
+        if self._event is not None:
+            self._thread = Thread(target=self._look, args=(self._event,), daemon=True)
+            self._thread.start()
 
-    def _look(self) -> None:
-        if self.done:
-            return
-        if self.event.is_set():
-            self.solver.stop_search()
-        self._arm()
+    def _look(self, event: Event) -> None:
+        while not self._done.wait(0.02):
+            if event.is_set():
+                # Again and again: a search that has not begun yet forgets that it was told to stop.
+                for solver in self._solvers:
+                    solver.stop_search()
 
-    def cancel(self) -> None:
-        self.done = True
-        self.timer.cancel()
-
-
-def _watch(solver: cp_model.CpSolver, event: Event | None) -> _Watch | None:
-    return None if event is None else _Watch(solver, event)
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()

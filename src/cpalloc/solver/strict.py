@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from threading import Event
 
-from cpalloc.errors import SolverError
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
 from cpalloc.models.constraints import CONSTRAINTS
@@ -101,8 +100,11 @@ class Clock:
         return max(0.0, self.limit_s - used)
 
 
-WEIGHTS = {"starvation": 2, "shortfall": 3, "inversion": 2, "preemption": 3}
-"""How the time left is shared among the tiers still to come; 1 for the others."""
+SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.4, "preemption": 0.6}
+"""Part of the time left that a tier may take: a settled early tier makes the later ones easier, not only better."""
+
+OTHER_SHARE = 0.35
+"""The same for the tiers after these; the last one may take what is left."""
 
 
 class StrictOrder:
@@ -114,9 +116,10 @@ class StrictOrder:
         self.limits: list[tuple[str, int, int]] = []
         self.results: list[TierResult] = []
         self.ctx: ModelContext | None = None
+        self.memo: dict[object, object] = {}
         self.fixed = 0
         self.size = (0, 0)
-        self.build_s = self.solve_s = 0.0
+        self.build_s = self.solve_s = self.last_build_s = 0.0
         self.out_of_time = False
         self.kept: tuple[Hold, ...] = problem.holds
         self.blocked: tuple[int, ...] | None = None
@@ -167,8 +170,7 @@ class StrictOrder:
             self._prepare(tier)
             parts = []
             for part in range(len(OBJECTIVES[tier.name].parts)):
-                ahead = sum(WEIGHTS.get(t.name, 1) for t in tiers[index:])
-                share = WEIGHTS.get(tier.name, 1) / ahead
+                share = SHARE.get(tier.name, OTHER_SHARE) if index < len(tiers) - 1 else 1.0
                 budget = share * self.clock.left(self.problem.options.deterministic)
                 solve = self._solve_delay if tier.name == "delay" else self._solve_part
                 parts.append(solve(tier, index, part, budget))
@@ -196,13 +198,14 @@ class StrictOrder:
 
     def _solve_part(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
         objective = OBJECTIVES[tier.name]
-        began, bound, source = time.perf_counter(), objective.floor(self.problem)[part], "trivial"
+        began, source = time.perf_counter(), "trivial"
+        bound: int | None = objective.floor(self.problem)[part]
         left = self._meter(budget)
         for _ in range(MAX_ROUNDS):
             best = self.values[tier.name][part]
             if bound is not None and best <= bound:
                 break
-            if left() <= 0.01 or (self.cancel is not None and self.cancel.is_set()):
+            if left() <= 0.01 + self.last_build_s or (self.cancel is not None and self.cancel.is_set()):
                 break
             before = self.partition
             ctx, expression = self._model(tier.name, part)
@@ -223,7 +226,10 @@ class StrictOrder:
                 break
         best = self.values[tier.name][part]
         if bound is not None and bound > best:
-            raise SolverError(f"tier {tier.name}: value {best} below its bound {bound}")
+            log.error(
+                "tier %s part %d: value %d is below its bound %d; the bound is dropped", tier.name, part, best, bound
+            )
+            bound, source = None, "contradicted"
         slack = int(tier.slack * int(self.problem.budgets.entitled.sum()))
         self.limits.append((tier.name, part, best + slack))
         spec = objective.parts[part]
@@ -272,15 +278,21 @@ class StrictOrder:
         began = time.perf_counter()
         return lambda: budget - (time.perf_counter() - began)
 
+    def _hurry(self) -> bool:
+        """Whether the round has less than a twentieth of its time left."""
+        deterministic = self.problem.options.deterministic
+        return not deterministic and self.clock.left(False) < self.clock.limit_s / 20
+
     def _trusts(self, run: Run, best: int, tier: Tier, part: int) -> bool:
         """A bound above a known feasible value is a false certificate: say so, keep nothing of it."""
         log.error("bound %s of tier %s part %d contradicts the known value %d", run.bound, tier.name, part, best)
         return False
 
     def _model(self, name: str, part: int) -> tuple[ModelContext, Linear]:
-        began = time.perf_counter()
+        began, fresh = time.perf_counter(), False
         if self.ctx is None:
-            self.ctx, self.fixed = build(self.problem, self.partition), 0
+            fresh = True
+            self.ctx, self.fixed = build(self.problem, self.partition, self.memo), 0
         for tier, p, limit in self.limits[self.fixed :]:
             if OBJECTIVES[tier].limits_model:
                 self.ctx.model.add(self.ctx.term(OBJECTIVES[tier])[p] <= limit)
@@ -288,7 +300,10 @@ class StrictOrder:
         expression = self.ctx.term(OBJECTIVES[name])[part]
         proto = self.ctx.model.proto
         self.size = (max(self.size[0], len(proto.variables)), max(self.size[1], len(proto.constraints)))
-        self.build_s += time.perf_counter() - began
+        took = time.perf_counter() - began
+        self.build_s += took
+        if fresh and not self.problem.options.deterministic:
+            self.last_build_s = took
         return self.ctx, expression
 
     def _run(self, ctx: ModelContext, expression: Linear, limit_s: float) -> Run:
@@ -317,7 +332,7 @@ class StrictOrder:
         self.candidate = prune(self.problem, decision)
         broken = self._offer(self.candidate, upto, prefer)
         if "inversion" in self.tier_names[:upto]:
-            mended = uninvert(self.problem, self.candidate)
+            mended = uninvert(self.problem, self.candidate, self._hurry)
             if mended is not self.candidate:
                 self._offer(mended, upto, prefer)
         return broken

@@ -46,7 +46,7 @@ class Fragmentation:
     def _waiting(ctx: ModelContext) -> Linear:
         """Σ p · gpus · time to place: stated for the shapes the partition times, at its floor for the others."""
         problem, timed = ctx.problem, dict(ctx.partition.timed)
-        base = BaseRoom(problem)
+        base = ctx.memo("base_room", lambda: BaseRoom(problem))
         total: Linear = 0
         for i, shape in enumerate(problem.shape_mix):
             floor = base.time_s(shape)
@@ -146,9 +146,16 @@ class BaseRoom:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.room = room_after(problem, status_quo(problem))
+        self._known: dict[tuple[int, int], int] = {}
 
     def __call__(self, node: int, at_us: int) -> int:
         """GPUs of a node available by an instant."""
+        key = (node, at_us)
+        if key not in self._known:
+            self._known[key] = self._count(node, at_us)
+        return self._known[key]
+
+    def _count(self, node: int, at_us: int) -> int:
         first, last = int(self.room.first[node]), int(self.room.first[node + 1])
         instants = self.room.instants_us[self.room.release[first:last]]
         return int((instants <= at_us - self.problem.now_us).sum())

@@ -9,7 +9,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
-from cpalloc.models.fit import does_not_fit, takes_place_of
+from cpalloc.models.fit import does_not_fit, eligibility_covers, takes_place_of
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
@@ -55,13 +55,14 @@ class Inversion:
 def _passed_over(ctx: ModelContext, job: int, worse: list[int]) -> cp_model.IntVar | None:
     """The variable that says a job is inverted; None where nothing in the model can show that it is."""
     problem, jobs, model = ctx.problem, ctx.problem.jobs, ctx.model
+    covers = ctx.memo("covers", lambda: eligibility_covers(problem))
     rows: list[tuple[Linear, Linear]] = []
     for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[job]), (Mode.BORROWED, jobs.may_borrow[job])):
         if not may:
             continue
         starts = [(i, ctx.y[i, mode]) for i in worse if (i, mode) in ctx.y]
         for i, start in starts:
-            if takes_place_of(problem, job, i):
+            if takes_place_of(problem, covers, job, i):
                 rows.append((start, 0))
         if job in ctx.partition.watched and starts:
             excuse = does_not_fit(ctx, job, mode, [i for i, _ in starts])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import lcm
 from typing import ClassVar
 
 from ortools.sat.python import cp_model
@@ -36,7 +37,7 @@ class Lend:
         most = sum(demand)
         if not leaves or most > MAX_TABLE:
             return (0,)
-        splits = [split(total, problem.budgets.share, demand) for total in range(most + 1)]
+        splits = ctx.memo("lend", lambda: table(most, problem.budgets.share, demand))
         total = model.new_int_var(0, most, "lent")
         model.add(total == ctx.borrowed(range(len(demand))))
         terms: list[tuple[int, cp_model.IntVar]] = []
@@ -73,25 +74,44 @@ def borrow_demand(problem: Problem) -> list[int]:
     return out
 
 
+def table(most: int, share: Sequence[Fraction], demand: Sequence[int]) -> list[list[int]]:
+    """:func:`split` of every total from 0 to ``most``."""
+    return [split(total, share, demand) for total in range(most + 1)]
+
+
 def split(total: int, share: Sequence[Fraction], demand: Sequence[int]) -> list[int]:
     """Max-min split of ``total`` GPUs by share, nobody over its demand; whole GPUs by largest remainder.
 
     Leaves are raised together, each at the pace of its share, until its demand is met; leaves without a share get what
-    is left over. Ties by leaf order, which is name order.
+    is left over, all at one pace. Ties by leaf order, which is name order. Exact: in units of 1 / denominator.
     """
-    exact = [Fraction(0)] * len(share)
-    left = Fraction(min(total, sum(demand)))
-    for pace in (list(share), [Fraction(1)] * len(share)):
-        open_ = {i for i in range(len(share)) if pace[i] > 0 and exact[i] < demand[i]}
-        while left > 0 and open_:
-            weight = sum((pace[i] for i in open_), Fraction(0))
-            step = min(left / weight, *((demand[i] - exact[i]) / pace[i] for i in open_))
-            for i in open_:
-                exact[i] += step * pace[i]
-            left -= step * weight
-            open_ = {i for i in open_ if exact[i] < demand[i]}
-    out = [int(x) for x in exact]
-    spare = min(total, sum(demand)) - sum(out)
-    for i in sorted(range(len(out)), key=lambda i: (out[i] - exact[i], i))[:spare]:
-        out[i] += 1
+    scale = lcm(*(s.denominator for s in share)) if share else 1
+    pace = [int(s * scale) for s in share]
+    total = min(total, sum(demand))
+    funded = [i for i, p in enumerate(pace) if p]
+    first = min(total, sum(demand[i] for i in funded))
+    out = _raise(first, {i: pace[i] for i in funded}, demand)
+    rest = _raise(total - first, {i: 1 for i, p in enumerate(pace) if not p}, demand)
+    return [out.get(i, rest.get(i, 0)) for i in range(len(share))]
+
+
+def _raise(total: int, pace: dict[int, int], demand: Sequence[int]) -> dict[int, int]:
+    """Water filling: all at their pace, until each one's demand or the total is met."""
+    out = dict.fromkeys(pace, 0)
+    left, weight = total, sum(pace.values())
+    order = sorted((i for i in pace if demand[i]), key=lambda i: (Fraction(demand[i], pace[i]), i))
+    weight -= sum(p for i, p in pace.items() if not demand[i])
+    for position, i in enumerate(order):
+        if left * pace[i] >= demand[i] * weight:
+            out[i] = demand[i]
+            left -= demand[i]
+            weight -= pace[i]
+            continue
+        still = order[position:]
+        for k in still:
+            out[k] = left * pace[k] // weight
+        spare = left - sum(out[k] for k in still)
+        for k in sorted(still, key=lambda k: (-(left * pace[k] % weight), k))[:spare]:
+            out[k] += 1
+        break
     return out
