@@ -33,20 +33,19 @@ serve: $(VENV)/.stamp-run ## serve over HTTP on HOST:PORT (127.0.0.1:8000)
 	$(BIN)/cpalloc serve --host $(HOST) --port $(PORT)
 
 # The checks run to the end even when an early one fails, so that one run shows everything.
-lint: $(VENV)/.stamp-dev ## ruff, mypy --strict, the import contracts, deptry
+lint: $(VENV)/.stamp-dev ## ruff (rules, format), mypy --strict, import contracts, deptry
 	@failed=; \
 	run() { echo "== $$*"; "$$@" || failed="$$failed $$1"; }; \
 	PATH="$(CURDIR)/$(BIN):$$PATH"; \
 	run ruff check .; \
+	run ruff format --check .; \
 	run mypy --strict; \
 	run lint-imports; \
 	run deptry src --optional-dependencies-dev-groups dev,bench; \
 	if [ -n "$$failed" ]; then echo "lint: failed:$$failed" >&2; exit 1; fi
 
-bench: $(VENV)/.stamp-dev ## run the benchmarks
-	@if ls bench/*.py >/dev/null 2>&1; then \
-	  $(BIN)/python -m pytest bench -o addopts= -q -p no:xdist --benchmark-only $(PYTEST_ARGS); \
-	else echo "bench: there are no benchmarks in bench/ yet"; fi
+bench: $(VENV)/.stamp-dev ## time the phases of a round
+	$(BIN)/python -m pytest bench --benchmark-only $(PYTEST_ARGS)
 
 docs: $(VENV)/.stamp-dev ## write the generated documents again: OpenAPI and JSON Schema
 	$(BIN)/python -m cpalloc.api.openapi docs/openapi.json

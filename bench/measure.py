@@ -85,6 +85,8 @@ def greedy_beside(text: str, allocation: Allocation) -> dict[str, Any]:
     from cpalloc.schema import parse_round
 
     problem = compile_round(parse_round(text)).problem
+    entitled = int(problem.budgets.entitled.sum())
+    slack = {tier.name: int(tier.slack * entitled) for tier in problem.policy.tiers}
     baseline, seconds = greedy_values(problem)
     tiers = []
     for row in allocation.tiers:
@@ -99,6 +101,7 @@ def greedy_beside(text: str, allocation: Allocation) -> dict[str, Any]:
                 "status": str(row.status),
                 "seconds": row.seconds,
                 "greedy": baseline[str(row.name)],
+                "slack": slack[str(row.name)],
             }
         )
     return {"tiers": tiers, "greedy_s": seconds}

@@ -47,9 +47,16 @@ def ratio(value: float, greedy: float) -> str:
 
 
 def against_greedy(result: Result) -> int:
-    """Say how an answer compares with the greedy's in strict order of all tiers: -1 better, 0 equal, 1 worse."""
-    mine = [tier["value"] for tier in result["tiers"]]
-    theirs = [tier["greedy"] for tier in result["tiers"]]
+    """Say how an answer compares with the greedy's in strict order of all tiers: -1 better, 0 equal, 1 worse.
+
+    Within a tier's slack nothing is better or worse: the policy lets later tiers decide there.
+    """
+    mine: list[list[int]] = []
+    theirs: list[list[int]] = []
+    for tier in result["tiers"]:
+        settled = tier["best"] + tier["slack"]
+        for out, values in ((mine, tier["value"]), (theirs, tier["greedy"])):
+            out.append([max(values[0], settled), *values[1:]] if tier["slack"] else values)
     return (mine > theirs) - (mine < theirs)
 
 

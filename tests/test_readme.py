@@ -61,7 +61,7 @@ def test_there_is_something_to_run() -> None:
 
 def test_shell(place: Path) -> None:
     out = run(["bash", "-euo", "pipefail", "-c", SHELL], place)
-    assert out.count("no rule is broken") == 2
+    assert out.count("no rule is broken") == 2  # one a `check`
     for line in ("Preemptions (1, 2.0 GPU-hours lost)", "8 jobs on 4 nodes: 3 start, 3 kept, 1 preempted, 1 wait"):
         assert line in out
         assert line in README

@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from cpalloc.problem.grants import borrowed, granted
-from cpalloc.problem.problem import Action, Decision, Hold, JobState, Mode, NodeState, Problem
+from cpalloc.problem.problem import Action, Decision, Hold, IntArray, JobState, Mode, NodeState, Problem
+from cpalloc.problem.releases import start_release_us
 from cpalloc.problem.usage import Usage
 
 MAX_BLOCKERS = 5
@@ -127,22 +128,44 @@ class Explainer:
     def _fits(self, job: int, room: Room) -> Reason:
         """It would fit, and yet waits: kept free for others, or nobody knows."""
         where = self._where(room.level, room.domain)
-        holds = [h for h in self.decision.reservations if h.job != job]
-        if self.problem.jobs.may_allocate[job] and holds:
-            held = min(holds, key=lambda h: int(self.problem.jobs.rank[h.job]))
-            name = self.problem.jobs.ids[held.job]
-            return Reason(
-                "reserved",
-                f"would fit in {where}, but GPUs there are held for {name} until {self._clock(held.starts_us)}, and "
-                "this job may not leave by then; a timeout before that would let it start",
-                (name,),
-            )
+        reserved = self._reserved(job, self.now)
+        if reserved is not None:
+            return reserved
         leaf = int(self.problem.jobs.leaf[job])
         if self.problem.jobs.may_allocate[job] and self.granted[leaf] >= self.problem.budgets.claim[leaf]:
             return Reason("claim", f"would fit in {where}, but its budget's claim is used up ({self._claim(leaf)})")
         if not self.proved:
             return Reason("not_proved", f"may fit in {where}; time ran out before it was placed or ruled out")
         return Reason("claim", f"would fit in {where} now, but better claims are served first ({self._claim(leaf)})")
+
+    def _reserved(self, job: int, usage: Usage) -> Reason | None:
+        """In a state of the cluster it would fit, but only on GPUs held for a blocked gang that it may outstay."""
+        jobs = self.problem.jobs
+        if not jobs.may_allocate[job] or jobs.may_borrow[job]:
+            return None
+        release = start_release_us(self.problem, job)
+        holds = [h for h in self.decision.reservations if h.job != job and release > h.starts_us]
+        slots = usage.slots_all(job)
+        if not holds or self._best(job, slots) < jobs.replicas[job]:
+            return None
+        for hold in holds:
+            slots[list(hold.nodes)] = 0
+        if self._best(job, slots) >= jobs.replicas[job]:
+            return None
+        hold = min(holds, key=lambda h: int(jobs.rank[h.job]))
+        name, until = jobs.ids[hold.job], self._clock(hold.starts_us)
+        return Reason(
+            "reserved",
+            f"{self._need(job)}; the GPUs it would fit on are held for {name} until {until}, and it may stay beyond "
+            "that; a timeout that ends before would let it start",
+            (name,),
+        )
+
+    def _best(self, job: int, slots: IntArray) -> int:
+        """Most replicas in one domain and pool."""
+        level, width = int(self.problem.jobs.required_level[job]), max(1, len(self.problem.pool_names))
+        where = self.problem.topology.domain_of[level] * width + self.problem.nodes.pool
+        return int(np.bincount(where, weights=slots).max(initial=0)) if len(slots) else 0
 
     def _does_not_fit(self, job: int, room: Room, missing: int) -> Reason:
         jobs, need = self.problem.jobs, self._need(job)
@@ -157,6 +180,9 @@ class Explainer:
                 (),
                 missing,
             )
+        reserved = self._reserved(job, self.without_starts)
+        if reserved is not None:
+            return reserved
         took = self._takers(job)
         if took is not None:
             code, names, who = took

@@ -4,7 +4,7 @@ agrees with itself."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event, Thread
@@ -103,11 +103,7 @@ def minimise(
     for k, solver in enumerate(solvers):
         parameters(solver, options, limit_s, presolve=presolve, lp_search=k > 0)
     with _Watch(solvers, cancel):
-        if race:
-            with ThreadPoolExecutor(len(solvers)) as pool:
-                statuses = list(pool.map(lambda s: _solve(s, model, solvers), solvers))
-        else:
-            statuses = [_solve(solvers[0], model, solvers)]
+        statuses = _race(solvers, model) if race else [solvers[0].solve(model)]
     runs = [_outcome(solver, status, model) for solver, status in zip(solvers, statuses, strict=True)]
     return _best(runs)
 
@@ -115,14 +111,21 @@ def minimise(
 _FINAL = (cp_model.OPTIMAL, cp_model.INFEASIBLE, cp_model.MODEL_INVALID)
 
 
-def _solve(solver: cp_model.CpSolver, model: cp_model.CpModel, all_: Sequence[cp_model.CpSolver]) -> object:
-    """Solve, and stop the others once there is nothing left to find."""
-    status = solver.solve(model)
-    if status in _FINAL:
-        for other in all_:
-            if other is not solver:
-                other.stop_search()
-    return status
+def _race(solvers: Sequence[cp_model.CpSolver], model: cp_model.CpModel) -> list[object]:
+    """Solve in one thread each; once one has nothing left to find, the others are told to stop until they have."""
+    with ThreadPoolExecutor(len(solvers)) as pool:
+        running = [pool.submit(solver.solve, model) for solver in solvers]
+        settled = False
+        while not all(f.done() for f in running):
+            wait(running, timeout=0.005 if settled else None, return_when=FIRST_COMPLETED)
+            settled = any(f.done() and f.result() in _FINAL for f in running)
+            for solver, future in zip(solvers, running, strict=True):
+                if settled and not future.done():
+                    # Again and again: a search that has not begun yet forgets that it was told to stop.
+                    solver.stop_search()
+            if not settled:
+                wait(running, timeout=0.005)
+        return [f.result() for f in running]
 
 
 def _outcome(solver: cp_model.CpSolver, status: object, model: cp_model.CpModel) -> Run:

@@ -127,7 +127,7 @@ class StrictOrder:
         self.incumbent = self._with_reservations(status_quo(problem))
         self.values: dict[str, tuple[int, ...]] = self._evaluate(self.incumbent)
         for decision in starts:
-            self._offer(prune(problem, decision), upto=len(self.tier_names))
+            self._offer(prune(problem, decision), upto=len(self.tier_names), ties=True)
 
     # -- incumbent ------------------------------------------------------------------------------------------------
 
@@ -139,9 +139,14 @@ class StrictOrder:
     def _evaluate(self, decision: Decision) -> dict[str, tuple[int, ...]]:
         return {name: OBJECTIVES[name].evaluate(self.problem, decision) for name in self.tier_names}
 
-    def _offer(self, decision: Decision, upto: int, prefer: tuple[str, int] | None = None) -> list[Violation]:
-        """Make a decision the incumbent if it breaks no rule, keeps the limits and is better on the first ``upto``
-        tiers in strict order (the last of them being worked on), or on the part to ``prefer``."""
+    def _offer(
+        self, decision: Decision, upto: int, prefer: tuple[str, int] | None = None, *, ties: bool = False
+    ) -> list[Violation]:
+        """Make a decision the incumbent if it breaks no rule, keeps the limits and is better.
+
+        Better on the first ``upto`` tiers in strict order, the last of them being worked on (with ``ties``: or no
+        worse there), or on the part to ``prefer``. Returns what it breaks.
+        """
         decision = self._with_reservations(decision)
         broken = violations(self.problem, decision)
         if broken:
@@ -156,7 +161,8 @@ class StrictOrder:
             if values[name][part] < self.values[name][part]:
                 self.incumbent, self.values = decision, values
             return []
-        if [values[n] for n in free] < [self.values[n] for n in free]:
+        mine, best = [values[n] for n in free], [self.values[n] for n in free]
+        if mine < best or (ties and mine == best):
             self.incumbent, self.values = decision, values
         return []
 
@@ -359,17 +365,19 @@ class StrictOrder:
             timed, instants = tuple(sorted(known.items())), protection_ends(self.problem)
         if tier.name == "locality" and not broken:
             single |= {j for j in self.candidate.placement if jobs.preferred_level[j] >= 0}
-        self._repartition(
-            replace(
-                partition,
-                leaves=frozenset(leaves),
-                watched=frozenset(watched),
-                single=frozenset(single),
-                split=split,
-                instants=instants,
-                timed=timed,
-            )
+        fresh = replace(
+            partition,
+            leaves=frozenset(leaves),
+            watched=frozenset(watched),
+            single=frozenset(single),
+            split=split,
+            instants=instants,
+            timed=timed,
         )
+        if fresh == partition and run.status is Status.OPTIMAL and tier.name in ("delay", "fragmentation"):
+            # What room there is at an instant is pooled over like nodes: tell the nodes apart.
+            fresh = replace(fresh, split=True)
+        self._repartition(fresh)
 
     # -- reservations ---------------------------------------------------------------------------------------------
 

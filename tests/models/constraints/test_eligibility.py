@@ -7,7 +7,7 @@ from cpalloc.models.constraints.eligibility import Eligibility
 from cpalloc.problem.problem import status_quo
 
 RULE = Eligibility()
-GROUPS = [range(4), range(4, 8)]
+GROUPS = [range(2), range(2, 4), range(4, 8)]
 
 
 def test_always_applies() -> None:

@@ -68,3 +68,9 @@ def test_nobody_starts_beside_a_stopping_exclusive_job() -> None:
 def test_jobs_that_share_already_may_go_on() -> None:
     p = problem(nodes=[Node("n1")], jobs=[Running("alone", at="n1", exclusive=True), Running("b", at="n1")])
     assert blamed(RULE, p, status_quo(p)) == []
+
+
+def test_nothing_is_known_of_nodes_that_are_not_listed() -> None:
+    # Whether a and alone share a node is a question for `capacity`, which refuses such places.
+    p = problem(nodes=[Node("n1")], jobs=[Running("alone", at="n8", exclusive=True), Pending("a")])
+    assert blamed(RULE, p, decide(p, start={"a": "n9"})) == []

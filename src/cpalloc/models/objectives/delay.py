@@ -30,13 +30,13 @@ class Delay:
     def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
         """What each blocked job of the partition waits at least, traded against starts that stand in its way.
 
-        Beyond the delay the partition knows a job need not be told apart. Those that accept one pool only share no GPU
-        there; sharing among the others is relaxed.
+        Beyond the delay the partition knows a job need not be told apart. Jobs held at the same time share no GPU,
+        counted for every set of pools over the jobs that accept no others.
         """
         problem = ctx.problem
         free_at = RoomAt(problem)
         total: Linear = 0
-        together: dict[int, list[tuple[Gang, Choice]]] = defaultdict(list)
+        waiting: list[tuple[frozenset[int], Gang, Choice]] = []
         for job, known in ctx.partition.blocked:
             size, now = int(problem.jobs.size[job]), problem.now_us
 
@@ -52,15 +52,14 @@ class Delay:
             choices = steps(ctx.partition.instants, cost, 0, known)
             choice = cost_of_waiting(ctx, gang, choices, known, free_at, ctx.started(job))
             total = total + choice.cost
-            pools = {int(problem.nodes.pool[n]) for nodes in gang.domains for n in nodes}
-            if len(pools) == 1:
-                together[pools.pop()].append((gang, choice))
-        for pool, gangs in together.items():
-            ready = (problem.nodes.pool == pool) & (problem.nodes.state == NodeState.READY)
-            nodes = np.flatnonzero(ready).tolist()
+            pools = frozenset(int(problem.nodes.pool[n]) for nodes in gang.domains for n in nodes)
+            waiting.append((pools, gang, choice))
+        for pools in sorted({p for p, _, _ in waiting}, key=sorted):
+            inside = np.isin(problem.nodes.pool, sorted(pools)) & (problem.nodes.state == NodeState.READY)
+            gangs = [(gang, choice) for p, gang, choice in waiting if p <= pools]
             if len(gangs) > 1:
-                share(ctx, gangs, nodes, free_at)
-            _keep_claims(ctx, gangs, nodes, free_at)
+                share(ctx, gangs, np.flatnonzero(inside).tolist(), free_at)
+            _keep_claims(ctx, gangs, np.flatnonzero(inside).tolist(), free_at)
         return (total,)
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:

@@ -44,9 +44,10 @@ def empty_slots(job: Job, hw: Hardware, gpus: IntArray, devices: tuple[int, ...]
     for r, name in enumerate(hw.resource_names):
         need = job.resources_per_replica.get(name, 0)
         if need:
-            slots = np.minimum(slots, hw.resources[:, r] // need)
+            most = int(hw.resources[:, r].max(initial=0))
+            slots = np.minimum(slots, hw.resources[:, r] // need) if need <= most else np.zeros_like(slots)
     if job.max_replicas_per_node is not None:
-        slots = np.minimum(slots, job.max_replicas_per_node)
+        slots = np.minimum(slots, min(job.max_replicas_per_node, MAX_GPUS))
     return slots
 
 
@@ -136,9 +137,9 @@ def _too_large(job: Job, slots: IntArray, hw: Hardware, topology: Topology) -> s
     width = int(hw.pool.max(initial=0)) + 1
     best = int(np.bincount(domain * width + hw.pool, weights=slots).max(initial=0))
     where = "the whole cluster, of one GPU type," if level == "cluster" else f"the largest {level}"
-    each = f"{job.gpus_per_replica} GPUs"
+    each = f"{job.gpus_per_replica} GPU{'s' if job.gpus_per_replica > 1 else ''}"
+    replicas = "1 replica" if job.replicas == 1 else f"{job.replicas} replicas"
     extra = ", ".join(f"{v} {k}" for k, v in sorted(job.resources_per_replica.items()))
     return (
-        f"needs {job.replicas} replicas of {each}{' and ' + extra if extra else ''}; "
-        f"{where} could hold {best} of them were it empty"
+        f"needs {replicas} of {each}{' and ' + extra if extra else ''}; {where} could hold {best} of them were it empty"
     )

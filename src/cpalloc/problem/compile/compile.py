@@ -159,7 +159,8 @@ def _refusals(
                 topology=topology,
                 leaf_of=leaf_of,
                 interior=interior,
-                owed=fund.owed,
+                # With nothing in service nobody is owed anything; that is no lack of funding.
+                owed=fund.owed if hw.healthy[hw.state == NodeState.READY].any() else np.ones_like(fund.owed),
                 now_us=now_us,
                 submitted_us=row.submitted_us,
                 allocated=row.may_allocate,
