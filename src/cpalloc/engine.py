@@ -37,8 +37,9 @@ from cpalloc.schema import Allocation, CheckReport, Round
 from cpalloc.schema import answer as wire
 from cpalloc.solver.guard import fallback, guard
 from cpalloc.solver.replay import keep
+from cpalloc.solver.results import PartResult, Solution, TierResult
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import PartResult, Solution, TierResult, violations
+from cpalloc.solver.strict import violations
 from cpalloc.version import __version__
 
 log = logging.getLogger(__name__)

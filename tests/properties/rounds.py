@@ -92,20 +92,18 @@ def renamed(doc: Doc) -> Doc:
 
 
 def applied(doc: Doc, answer: Allocation) -> Doc:
-    """The round after an answer was carried out at the same instant; lost jobs are gone."""
+    """The round after an answer was carried out at the same instant; what ends is on its way out."""
     out, by = copy.deepcopy(doc), {d.job: d for d in answer.decisions}
     jobs = []
     for job in out["jobs"]:
         decision = by[job["id"]]
-        if decision.action == "lost":
-            continue
         if decision.action == "start":
             places = [p.model_dump(mode="json") for p in decision.placement or ()]
             times = {"started_at": out["now"], "placed_at": out["now"]}
             job["running"] = {"mode": str(decision.mode), "placement": places, **times}
             if decision.mode == "allocated":
                 job["running"]["allocated_since"] = out["now"]
-        elif decision.action == "preempt":
+        elif decision.action in ("preempt", "lost"):
             job["running"]["stopping"] = True
         elif decision.promoted:
             job["running"] |= {"mode": "allocated", "allocated_since": out["now"]}

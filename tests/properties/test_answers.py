@@ -62,6 +62,6 @@ def test_an_answer_applied_is_at_rest(doc: Doc) -> None:
     answer = solve(doc)
     assume(answer.status == "optimal")
     again = solve(applied(doc, answer))
-    stopping = {d.job for d in answer.decisions if d.action == "preempt"}
+    stopping = {d.job for d in answer.decisions if d.action in ("preempt", "lost")}
     moved = {(d.job, str(d.action)) for d in again.decisions if d.action in ("start", "preempt")}
     assert {(job, action) for job, action in moved if not (action == "preempt" and job in stopping)} == set()

@@ -217,7 +217,8 @@ class Explainer:
                 self._own[key] = Usage.of(self.problem, self.decision, without=set(own))
             if self.room(job, self._own[key], key).fits:
                 best = sorted(own, key=lambda j: (-int(jobs.size[j]), j))[:MAX_BLOCKERS]
-                return "order", tuple(jobs.ids[j] for j in best), f"{self._names(best)} of the same budget go first"
+                verb = "go" if len(own) > 1 else "goes"
+                return "order", tuple(jobs.ids[j] for j in best), f"{self._names(best)} of the same budget {verb} first"
         others = sorted((j for j in placement if jobs.leaf[j] != leaf), key=lambda j: (-int(jobs.size[j]), j))
         best = others[:MAX_BLOCKERS]
         names = tuple(jobs.ids[j] for j in best)

@@ -9,7 +9,8 @@ from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.problem import Decision, Problem, status_quo
-from cpalloc.solver.strict import PartResult, Solution, TierResult, violations
+from cpalloc.solver.results import PartResult, Solution, TierResult
+from cpalloc.solver.strict import violations
 
 
 def guard(problem: Problem, solution: Solution) -> tuple[Solution, list[Violation]]:

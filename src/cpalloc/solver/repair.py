@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from cpalloc.models.objectives.inversion import inverted
 from cpalloc.problem.problem import Decision, Mode, Problem
-from cpalloc.solver.greedy import GreedyState, start
+from cpalloc.solver.greedy import start
+from cpalloc.solver.placing import GreedyState
 
 MAX_EXCHANGES = 40
 """Exchanges tried on one decision."""

@@ -7,7 +7,8 @@ from threading import Event
 
 from cpalloc.problem.problem import Problem
 from cpalloc.solver.greedy import greedy
-from cpalloc.solver.strict import Clock, Solution, StrictOrder
+from cpalloc.solver.results import Clock, Solution
+from cpalloc.solver.strict import StrictOrder
 
 
 def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event | None = None) -> Solution:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import replace
 from threading import Event
 
 from cpalloc.metrics.reservations import reserve
@@ -30,6 +29,7 @@ from cpalloc.solver.hints import hint_of
 from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.repair import uninvert
+from cpalloc.solver.results import Clock, PartResult, Solution, TierResult
 from cpalloc.solver.run import Run, Status, minimise
 
 log = logging.getLogger(__name__)
@@ -38,66 +38,9 @@ MAX_ROUNDS = 12
 """Refinements of the partition tried for one part of a tier."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartResult:
-    """What was reached and proved of one part of a tier.
-
-    ``best`` is the value when the part was settled, ``bound`` a proven lower bound of it (None: not known), ``limit``
-    what later tiers had to respect (best plus slack).
-    """
-
-    name: str
-    unit: str
-    best: int
-    bound: int | None
-    limit: int
-    source: str
-    seconds: float
-
-    def proved(self, gap: Fraction) -> bool:
-        """Whether ``best`` is within ``gap`` (relative) of the bound."""
-        return self.bound is not None and self.best - self.bound <= gap * max(1, abs(self.best))
-
-
-@dataclass(frozen=True, slots=True)
-class TierResult:
-    """One tier's parts."""
-
-    name: str
-    parts: tuple[PartResult, ...]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """The decision, how good each tier is known to be, and how the work ended."""
-
-    decision: Decision
-    tiers: tuple[TierResult, ...]
-    stop_reason: str
-    variables: int
-    constraints: int
-    build_s: float
-    solve_s: float
-
-
 def violations(problem: Problem, decision: Decision) -> list[Violation]:
     """Every rule a decision breaks, by the plain checks."""
     return [v for c in CONSTRAINTS if c.applies(problem) for v in c.check(problem, decision)]
-
-
-@dataclass(slots=True)
-class Clock:
-    """Time of a round, shared among its tiers; what one leaves rolls on to the next."""
-
-    limit_s: float
-    started: float = field(default_factory=time.perf_counter)
-    used_deterministic: float = 0.0
-
-    def left(self, deterministic: bool) -> float:
-        """Seconds (or units of deterministic time) left."""
-        used = self.used_deterministic if deterministic else time.perf_counter() - self.started
-        return max(0.0, self.limit_s - used)
 
 
 SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.4, "preemption": 0.6}

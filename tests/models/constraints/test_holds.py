@@ -8,7 +8,7 @@ import pytest
 
 from builders import HOUR, MINUTE, Budget, Node, Pending, Running, blamed, decide, hold, job_at, problem
 from cpalloc.models.constraints.holds import Holds, room_beside
-from cpalloc.problem.problem import US, Problem, status_quo
+from cpalloc.problem.problem import US, JobState, Problem, status_quo
 from cpalloc.problem.releases import NEVER, release_us, start_release_us
 
 RULE = Holds()
@@ -90,6 +90,30 @@ def test_room_beside_what_is_promised() -> None:
     assert list(room_beside(p, p.holds[0]).values()) == [2]
     assert blamed(RULE, p, decide(p, start={"d0": "n1", "d1": "n1"})) == []
     assert blamed(RULE, p, decide(p, start={"d0": "n1", "d1": "n1", "d2": "n1"})) == [("d0", "d1", "d2")]
+
+
+@pytest.mark.parametrize(("early_s", "room"), [(0, 4), (1, 0)])
+def test_what_leaves_in_time_makes_room(early_s: int, room: int) -> None:
+    # old (4) is protected for exactly 3 h by a budget over its share. Promised for then: 8 - 0 - 4; earlier: 8 - 4 - 4.
+    p = promised(4)
+    late = hold(p, "gang", {"n1": 4}, in_s=3 * HOUR - early_s)
+    assert list(room_beside(p, late).values()) == [room]
+
+
+def test_only_allocated_work_that_stays_takes_room() -> None:
+    # 8 - 4 promised, less 1 of mine, which its budget needs for its claim; lent and stopping work is out of the way.
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[
+            Running("mine", at="n1", mode="allocated"),
+            Running("lent", at="n1"),
+            Running("stops", at="n1", mode="allocated", stopping=True),
+            Pending("gang", gpus=4),
+        ],
+        budgets=[Budget("x", charged=2000, claim=8)],
+    )
+    assert p.jobs.state[job_at(p, "mine")] == JobState.EVICTABLE
+    assert list(room_beside(p, hold(p, "gang", {"n1": 4}, in_s=60)).values()) == [3]
 
 
 def test_what_stays_too_long_already_is_no_reason_to_complain() -> None:

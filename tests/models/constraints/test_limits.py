@@ -81,6 +81,12 @@ def test_the_borrowed_cap_of_a_project() -> None:
     assert blamed(RULE, q, decide(q, borrow={"b": "n2"})) == [("b",)]
 
 
+def test_a_cap_of_nothing() -> None:
+    p, q = capped(leaf=0), capped(leaf_borrowed=0)
+    assert blamed(RULE, p, decide(p, start={"a": "n2"})) == [("a",)]
+    assert blamed(RULE, q, decide(q, borrow={"a": "n2"})) == [("a",)]
+
+
 def test_a_cap_of_one_mode_does_not_bind_the_other() -> None:
     p, q = capped(leaf=0), capped(leaf_borrowed=0)
     assert blamed(RULE, p, decide(p, borrow={"a": "n2"})) == []
