@@ -1,0 +1,39 @@
+"""The greedy: every rule holds, and it does what a good conventional scheduler would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from cpalloc.generate import GeneratorConfig, generate
+from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.problem.compile import compile_round
+from cpalloc.problem.problem import Action, status_quo
+from cpalloc.solver.greedy import greedy
+from cpalloc.solver.strict import violations
+
+
+@pytest.mark.parametrize("family", ["mixed", "gang-heavy"])
+@pytest.mark.parametrize("nodes", [8, 64])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_rule_holds_and_it_beats_doing_nothing(family: str, nodes: int, seed: int) -> None:
+    problem = compile_round(generate(GeneratorConfig(nodes=nodes, seed=seed, family=family))).problem
+    decision = greedy(problem)
+    assert violations(problem, decision) == []
+    quo = status_quo(problem)
+    for tier in ("starvation", "shortfall", "idle"):
+        assert OBJECTIVES[tier].evaluate(problem, decision)[0] <= OBJECTIVES[tier].evaluate(problem, quo)[0]
+
+
+@pytest.mark.parametrize("knobs", [{"odd_sizes": 0.3}, {"cpu_bound": 0.5}, {"odd_sizes": 0.3, "cpu_bound": 0.5}])
+def test_odd_sizes_and_scarce_cpus(knobs: dict[str, float]) -> None:
+    problem = compile_round(generate(GeneratorConfig(nodes=32, seed=5, **knobs))).problem
+    decision = greedy(problem)
+    assert violations(problem, decision) == []
+    assert (decision.action == Action.START).any()
+
+
+def test_the_same_round_gives_the_same_decision() -> None:
+    problem = compile_round(generate(GeneratorConfig(nodes=64, seed=9))).problem
+    first, second = greedy(problem), greedy(problem)
+    assert (first.action == second.action).all()
+    assert first.placement == second.placement
