@@ -56,9 +56,17 @@ def test_names_change_no_value(doc: Doc) -> None:
     assert values(one) == values(other)
 
 
+def settled(doc: Doc) -> Doc:
+    """The round without what makes the next one differ on purpose: a bound on preemptions a round, odd orders of tiers,
+    promises that were made up."""
+    policy = {k: v for k, v in doc.get("policy", {}).items() if k not in ("max_preempted_gpus", "tiers")}
+    return {**doc, "policy": policy, "previous": {"reservations": []}}
+
+
 @settings(bounded, max_examples=60)
 @given(st.one_of(tiny(), tiny(), synthetic()))
 def test_an_answer_applied_is_at_rest(doc: Doc) -> None:
+    doc = settled(doc)
     answer = solve(doc)
     assume(answer.status == "optimal")
     again = solve(applied(doc, answer))

@@ -93,8 +93,8 @@ def test_never_worse_than_the_greedy_tier_by_tier(family: str, seed: int) -> Non
     problem = dataclasses.replace(problem, options=dataclasses.replace(problem.options, time_limit_s=4.0))
     fallback = StrictOrder(problem, Clock(0.0), [greedy(problem)]).solve()
     solved = solve_problem(problem)
-    mine = {name: best for name, best in values(solved)}
-    theirs = {name: best for name, best in values(fallback)}
+    mine = dict(values(solved))
+    theirs = dict(values(fallback))
     assert mine["starvation"] <= theirs["starvation"]
     if mine["starvation"] == theirs["starvation"]:
         assert mine["shortfall"] <= theirs["shortfall"]

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class Explainer:
         self.granted, self.borrowed = granted(problem, decision), borrowed(problem, decision)
         self.now = Usage.of(problem, decision)
         self.without_starts = Usage.of(problem, decision, without=set(decision.placement))
+        self._by_size: list[int] | None = None
         self._own: dict[tuple[int, int], Usage] = {}
         self._rooms: dict[object, Room] = {}
         self._open = self._without_protection()
@@ -219,8 +221,9 @@ class Explainer:
                 best = sorted(own, key=lambda j: (-int(jobs.size[j]), j))[:MAX_BLOCKERS]
                 verb = "go" if len(own) > 1 else "goes"
                 return "order", tuple(jobs.ids[j] for j in best), f"{self._names(best)} of the same budget {verb} first"
-        others = sorted((j for j in placement if jobs.leaf[j] != leaf), key=lambda j: (-int(jobs.size[j]), j))
-        best = others[:MAX_BLOCKERS]
+        if self._by_size is None:
+            self._by_size = sorted(placement, key=lambda j: (-int(jobs.size[j]), j))
+        best = list(islice((j for j in self._by_size if jobs.leaf[j] != leaf), MAX_BLOCKERS))
         names = tuple(jobs.ids[j] for j in best)
         return "claim", names, f"better claims took the GPUs ({self._names(best)}; {self._claim(leaf)})"
 

@@ -85,38 +85,39 @@ def weight(problem: Problem, job: int) -> int:
 def inverted(problem: Problem, decision: Decision) -> list[int]:
     """Waiting jobs that would fit — nodes, domain, caps — once all worse-ranked starts of the same budget and mode were
     taken away, everything else as decided; only where there is such a start."""
-    jobs = problem.jobs
-    starts: dict[tuple[int, int], list[int]] = defaultdict(list)
+    jobs, order = problem.jobs, problem.jobs.order
+    starts: dict[tuple[int, Mode], list[int]] = defaultdict(list)
     for j in decision.placement:
-        starts[int(jobs.leaf[j]), int(decision.mode[j])].append(j)
-    out, usages = [], {}
-    for j in np.flatnonzero((decision.action == Action.WAIT) & (jobs.state == JobState.PENDING)).tolist():
-        leaf = int(jobs.leaf[j])
-        for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[j]), (Mode.BORROWED, jobs.may_borrow[j])):
-            worse = tuple(sorted(i for i in starts[leaf, int(mode)] if jobs.order[i] > jobs.order[j]))
-            if not may or not worse or not _admitted(problem, decision, j, mode, worse):
-                continue
-            if worse not in usages:
-                usages[worse] = Usage.of(problem, decision, without=set(worse))
-            if usages[worse].fits(j):
-                out.append(j)
-                break
-    return out
+        starts[int(jobs.leaf[j]), Mode(int(decision.mode[j]))].append(j)
+    waits = (decision.action == Action.WAIT) & (jobs.state == JobState.PENDING)
+    out: set[int] = set()
+    for (leaf, mode), begun in starts.items():
+        begun.sort(key=lambda i: int(order[i]))
+        may = jobs.may_allocate if mode is Mode.ALLOCATED else jobs.may_borrow
+        better = np.flatnonzero(waits & may & (jobs.leaf == leaf) & (order < order[begun[-1]])).tolist()
+        usage, gone = Usage.of(problem, decision), 0
+        # From the worst-ranked up, ever more starts are worse: take them away one after the other.
+        for j in sorted(better, key=lambda j: -int(order[j])):
+            while begun and order[begun[-1]] > order[j]:
+                usage.remove(begun[-1], decision.placement[begun[-1]])
+                gone += int(jobs.size[begun.pop()])
+            if j not in out and _admitted(problem, decision, j, mode, gone) and usage.fits(j):
+                out.add(j)
+    return sorted(out)
 
 
-def _admitted(problem: Problem, decision: Decision, job: int, mode: Mode, worse: tuple[int, ...]) -> bool:
-    """Whether the caps above a job would admit it once the worse starts were gone."""
+def _admitted(problem: Problem, decision: Decision, job: int, mode: Mode, gone: int) -> bool:
+    """Whether the caps above a job would admit it once ``gone`` GPUs of its budget and mode were free again."""
     budgets, jobs = problem.budgets, problem.jobs
     caps, have = (
         (budgets.max_gpus, granted(problem, decision))
         if mode is Mode.ALLOCATED
         else (budgets.max_borrowed, borrowed(problem, decision))
     )
-    freed = int(jobs.size[list(worse)].sum())
     vertex = int(budgets.leaf_vertex[jobs.leaf[job]])
     while vertex >= 0:
         cap = int(caps[vertex])
-        if cap >= 0 and int(have[list(budgets.leaves_below[vertex])].sum()) - freed + int(jobs.size[job]) > cap:
+        if cap >= 0 and int(have[list(budgets.leaves_below[vertex])].sum()) - gone + int(jobs.size[job]) > cap:
             return False
         vertex = int(budgets.parent[vertex])
     return True
