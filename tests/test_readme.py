@@ -38,7 +38,7 @@ def run(command: list[str], place: Path, **env: str) -> str:
     process = subprocess.Popen(
         command,
         cwd=place,
-        env={**clean, "PATH": path, **env},
+        env={**clean, "PATH": path, "COLUMNS": "120", **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -93,3 +93,11 @@ def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     missing = [t for t in targets if "://" not in t and not (path.parent / t).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
+def test_modules_named_exist(path: Path) -> None:
+    named = set(re.findall(r"`([\w/]+\.py)`", path.read_text(encoding="utf-8")))
+    package = ROOT / "src" / "cpalloc"
+    below = [ROOT, package, package / "problem", *(package / "models" / part for part in ("constraints", "objectives"))]
+    assert {name for name in named if not any((folder / name).exists() for folder in below)} == set()

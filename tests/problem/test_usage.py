@@ -121,15 +121,27 @@ def test_an_evicted_job_may_return_only_to_its_own_devices() -> None:
         assert usage.can_restore(job_at(p, "v")) is may
 
 
-def test_an_evicted_job_may_return_only_to_resources_that_are_left() -> None:
+@pytest.mark.parametrize(("cpu", "may"), [(5, True), (4, False)])
+def test_an_evicted_job_may_return_only_to_resources_that_are_left(cpu: int, may: bool) -> None:
+    # Less 2 for new; v needs 3.
     p = problem(
-        nodes=[Node("n1", resources={"cpu": 4})],
+        nodes=[Node("n1", resources={"cpu": cpu})],
         jobs=[Running("v", at="n1", resources={"cpu": 3}), Pending("new", gpus=2, resources={"cpu": 2})],
     )
     usage = Usage(p)
     usage.evict(job_at(p, "v"))
     usage.place(job_at(p, "new"), [Replica(0, 2, 0b1100_0000)])
-    assert not usage.can_restore(job_at(p, "v"))  # 4 - 2 = 2 cpu are left, 3 are needed
+    assert usage.can_restore(job_at(p, "v")) is may
+
+
+@pytest.mark.parametrize(("gpus", "may"), [(3, True), (4, False)])
+def test_an_evicted_job_may_return_only_to_gpus_that_are_left(gpus: int, may: bool) -> None:
+    # Devices unknown: 8 GPUs less those of new; v needs 5.
+    p = problem(nodes=[Node("n1", unknown=True)], jobs=[Running("v", at="n1", gpus=5), Pending("new", gpus=gpus)])
+    usage = Usage(p)
+    usage.evict(job_at(p, "v"))
+    usage.place(job_at(p, "new"), [Replica(0, gpus, -1)])
+    assert usage.can_restore(job_at(p, "v")) is may
 
 
 def test_a_random_walk_ends_where_the_decision_says() -> None:

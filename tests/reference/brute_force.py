@@ -199,9 +199,12 @@ class Search:
     # -- reservations kept from the last answer -------------------------------------------------------------------
 
     def _start_release(self, j: int) -> int:
-        """When a job that starts allocated now surely leaves (policy section 6)."""
+        """When a job that is allocated from now on surely leaves (policy section 6)."""
         problem, jobs = self.problem, self.problem.jobs
-        out = NEVER if jobs.timeout_s[j] < 0 else problem.now_us + int(jobs.timeout_s[j]) * US
+        began = max(int(jobs.started_us[j]), -1)
+        if began < 0:
+            began = int(jobs.placed_us[j]) if jobs.placed_us[j] >= 0 else problem.now_us
+        out = NEVER if jobs.timeout_s[j] < 0 else began + int(jobs.timeout_s[j]) * US
         if self._over(self.leaf[j]):
             out = min(out, problem.now_us + int(jobs.min_runtime_s[j]) * US)
         return out
@@ -210,13 +213,13 @@ class Search:
         budgets = self.problem.budgets
         return bool(budgets.owed[leaf] == 0 or budgets.charged[leaf] > budgets.owed[leaf])
 
-    def _hold_room(self, index: int) -> dict[int, int]:
-        """GPUs that bound starts may take beside a reservation, per node."""
+    def _hold_room(self, index: int) -> dict[int, tuple[int, list[tuple[int, int]]]]:
+        """Per node GPUs beside a reservation, and (job, GPUs) of what stays there beyond it unless preempted."""
         problem, jobs = self.problem, self.problem.jobs
         hold, budgets = problem.holds[index], problem.budgets
         room = {}
         for n, gpus in zip(hold.nodes, hold.gpus, strict=True):
-            stay = 0
+            stay: list[tuple[int, int]] = []
             for j in self.stays:
                 if self.mode_now[j] != Mode.ALLOCATED or n not in self.nodes_of[j]:
                     continue
@@ -229,8 +232,8 @@ class Search:
                 if self._over(leaf) and have - self.size[j] >= budgets.claim[leaf]:
                     ends = min(ends, max(problem.now_us, int(jobs.protected_until_us[j])))
                 if ends > hold.starts_us:
-                    stay += sum(r.gpus for r in jobs.placement[j] if r.node == n)
-            room[n] = max(0, int(problem.nodes.healthy[n]) - stay - gpus)
+                    stay.append((j, sum(r.gpus for r in jobs.placement[j] if r.node == n)))
+            room[n] = int(problem.nodes.healthy[n]) - gpus, stay
         return room
 
     # -- outlines -------------------------------------------------------------------------------------------------
@@ -368,7 +371,7 @@ class Search:
 
         def descend(at: int, bins: list[int], res: list[list[int]], here: list[set[int]], chosen: tuple[Spot, ...]):
             if at == len(starts):
-                if self._made_use_of(helpers, chosen) and self._keeps_promises(starts, allocated, chosen):
+                if self._made_use_of(helpers, chosen) and self._keeps_promises(o, starts, allocated, chosen):
                     self.seen += 1
                     if self.seen > self.most:
                         raise TooLarge
@@ -420,10 +423,11 @@ class Search:
             return True
         return all(any(chosen[i].counts[n] for i in row for n in self.nodes_of[v]) for v, row in helpers.items())
 
-    def _keeps_promises(self, starts: list[int], allocated: set[int], chosen: tuple[Spot, ...]) -> bool:
+    def _keeps_promises(self, o: Outline, starts: list[int], allocated: set[int], chosen: tuple[Spot, ...]) -> bool:
+        """Bound starts and promotions leave alone what is kept for a gang that does not start itself."""
         if self.drop == "holds":
             return True
-        for hold, room in zip(self.problem.holds, self.rooms, strict=True):
+        for hold, rooms in zip(self.problem.holds, self.rooms, strict=True):
             if hold.job in starts:
                 continue
             bound = [
@@ -431,8 +435,12 @@ class Search:
                 for i, j in enumerate(starts)
                 if j in allocated and self.rank[j] > self.rank[hold.job] and self.release[j] > hold.starts_us
             ]
-            if any(sum(chosen[i].counts[n] * self.each[starts[i]] for i in bound) > most for n, most in room.items()):
-                return False
+            raised = [v for v in o.promoted if self._start_release(v) > hold.starts_us]
+            for n, (free, stay) in rooms.items():
+                taken = sum(chosen[i].counts[n] * self.each[starts[i]] for i in bound)
+                taken += sum(r.gpus for v in raised for r in self.problem.jobs.placement[v] if r.node == n)
+                if taken > max(0, free - sum(gpus for j, gpus in stay if j not in o.gone)):
+                    return False
         return True
 
     # -- back to the package --------------------------------------------------------------------------------------

@@ -334,5 +334,12 @@ def _promises(draw: Draw, jobs: list[Doc]) -> list[Doc]:
     if slots < job["replicas"]:
         return []
     ahead = draw.rng.choice([-60, 600, HOUR, 9 * HOUR])
+    if ahead > 0 and draw.maybe(0.7):
+        # What runs there leaves in time: a promise that can be kept.
+        for other in jobs:
+            running = other.get("running")
+            if running and running["mode"] == "allocated" and any(e["node"] in held for e in running["placement"]):
+                began = datetime.fromisoformat(running["started_at"] or running["placed_at"])
+                other["timeout"] = int((datetime.fromisoformat(at(0)) - began).total_seconds()) + ahead
     domain = {"level": "cluster", "name": "tiny"}
     return [{"job": job["id"], "domain": domain, "nodes": sorted(held), "starts_by": at(-ahead)}]

@@ -35,9 +35,11 @@ ANSWER: dict[str, Any] = {
          "ratio_after": None},
     ],
     "tiers": [
-        {"name": "shortfall", "value": 4, "bound": 3.5, "gap": 0.125, "status": "feasible", "bound_source": "lp",
+        {"name": "shortfall", "value": 4, "best": 4, "limit": 5, "bound": 3.5,
+         "gap": 0.125, "status": "feasible", "bound_source": "lp",
          "seconds": 0.01, "parts": []},
-        {"name": "idle", "value": None, "bound": None, "gap": None, "status": "feasible", "bound_source": None,
+        {"name": "idle", "value": None, "best": None, "limit": None, "bound": None,
+         "gap": None, "status": "feasible", "bound_source": None,
          "seconds": 0.0, "parts": [{"name": "free", "value": 0, "bound": 0, "gap": 0.0, "status": "optimal"}]},
     ],
     "reservations": [
@@ -47,7 +49,8 @@ ANSWER: dict[str, Any] = {
     "fragmentation": {
         "free_gpus": 4, "stranded_gpus": 1.5, "largest_gang": {"rack": 8, "cluster": 8},
         "largest_gang_with_borrowed": {}, "expected_time_to_place_s": 0.0,
-        "by_shape": [{"replicas": 1, "gpus_per_replica": 8, "level": "node", "weight": 1, "placeable_now": 0,
+        "by_shape": [{"replicas": 1, "gpus_per_replica": 8, "level": "node", "gpu_type": None, "weight": 1,
+                      "placeable_now": 0,
                       "stranded_gpus": 4, "time_to_place_s": 28800}],
         "by_domain": [{"level": "rack", "name": "r0", "free_gpus": 4, "whole_free_nodes": 0, "free_at": None}],
     },
@@ -60,7 +63,7 @@ ANSWER: dict[str, Any] = {
 
 DECISION_FIELDS = (
     "job", "action", "mode", "promoted", "placement", "protected_until", "requeue", "lost_gpu_seconds",
-    "beneficiaries", "forced", "position", "starts_by", "reason",
+    "beneficiaries", "forced", "position", "starts_by", "blocked", "reason",
 )  # fmt: skip
 
 

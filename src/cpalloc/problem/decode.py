@@ -12,7 +12,7 @@ from cpalloc.metrics.fragmentation import Fragmentation
 from cpalloc.metrics.occupancy import Measures
 from cpalloc.problem.compile.clock import from_us
 from cpalloc.problem.compile.nodes import mask_of
-from cpalloc.problem.compile.promises import kept_holds
+from cpalloc.problem.compile.promises import read_holds
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import US, Action, Decision, JobState, Mode, Problem, Replica
 from cpalloc.schema import answer as wire
@@ -286,7 +286,7 @@ def read_decision(problem: Problem, allocation: wire.Allocation) -> tuple[Decisi
         mode=mode,
         promoted=promoted,
         placement=places,
-        reservations=kept_holds(problem, allocation.reservations)[0],
+        reservations=read_holds(problem, allocation.reservations)[0],
         blocked=tuple(blocked),
     )
     return decision, wrong

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from cpalloc.problem.problem import Action, Decision, IntArray, JobState, NodeState, Problem, Replica
+from cpalloc.problem.problem import Action, Decision, IntArray, JobState, Problem, Replica
 
 
 class Usage:
@@ -229,7 +229,3 @@ class Usage:
         self.running_on[:] = 0
         for kept in (self._started_on, self._lone_on, self._shut):
             kept.clear()
-
-    def in_service(self, node: int) -> bool:
-        """Whether a node takes new work."""
-        return bool(self.problem.nodes.state[node] == NodeState.READY)

@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem, status_quo
+from cpalloc.problem.releases import start_release_us
 from cpalloc.solver.placing import GreedyState, best_free, place, within_caps
 from cpalloc.solver.prune import prune
 from cpalloc.solver.room import make_room
@@ -105,6 +106,13 @@ def _promote(state: GreedyState, job: int) -> None:
     leaf, size = int(jobs.leaf[job]), int(jobs.size[job])
     if state.decision.action[job] != Action.KEEP or not within_caps(state, job, Mode.ALLOCATED):
         return
+    if any(
+        r.node in hold.nodes and start_release_us(state.problem, job) > hold.starts_us
+        for hold in state.problem.holds
+        for r in jobs.placement[job]
+    ):
+        return  # it would stand in the way of a promise
+    state.either[leaf].append(job)
     state.decision.promoted[job] = True
     state.decision.mode[job] = Mode.ALLOCATED
     state.granted[leaf] += size

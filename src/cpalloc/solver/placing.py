@@ -26,6 +26,8 @@ class GreedyState:
     placement: dict[int, tuple[Replica, ...]] = field(default_factory=dict)
     preempted_gpus: int = 0
     on_node: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    either: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Per leaf, jobs that take either mode and were newly allocated."""
 
     @classmethod
     def after(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> GreedyState:
@@ -36,7 +38,7 @@ class GreedyState:
         places = {j: p for j, p in decision.placement.items() if j not in without}
         own = replace(decision, action=action, mode=mode, promoted=decision.promoted.copy(), placement=places)
         victims = (action == Action.PREEMPT) & (problem.jobs.state == JobState.EVICTABLE)
-        return cls(
+        state = cls(
             problem,
             Usage.of(problem, own),
             own,
@@ -45,6 +47,10 @@ class GreedyState:
             places,
             int(problem.jobs.size[victims].sum()),
         )
+        fresh = (action == Action.START) & (mode == Mode.ALLOCATED) & problem.jobs.may_borrow
+        for j in np.flatnonzero(fresh | own.promoted).tolist():
+            state.either[int(problem.jobs.leaf[j])].append(j)
+        return state
 
     def restart(self, job: int, mode: Mode, placement: tuple[Replica, ...]) -> bool:
         """Start a job where it was, if that is still free and allowed."""
@@ -63,6 +69,8 @@ class GreedyState:
         self.usage.place(job, placement)
         self.placement[job] = placement
         self.decision.action[job], self.decision.mode[job] = Action.START, mode
+        if mode is Mode.ALLOCATED and self.problem.jobs.may_borrow[job]:
+            self.either[int(self.problem.jobs.leaf[job])].append(job)
         have = self.granted if mode is Mode.ALLOCATED else self.borrowed
         have[int(self.problem.jobs.leaf[job])] += int(self.problem.jobs.size[job])
 
@@ -83,9 +91,12 @@ def within_caps(state: GreedyState, job: int, mode: Mode) -> bool:
         if cap >= 0 and sum(have[x] for x in budgets.leaves_below[vertex]) + size > cap:
             return False
         vertex = int(budgets.parent[vertex])
-    if mode is Mode.ALLOCATED and jobs.may_borrow[job]:
-        return state.granted[leaf] < int(budgets.claim[leaf])
-    return True
+    if mode is not Mode.ALLOCATED:
+        return True
+    # Jobs that take either mode are allocated only as far as the claim reaches: this one, and those before it.
+    reach = [size] if jobs.may_borrow[job] else []
+    reach += [int(jobs.size[j]) for j in state.either[leaf]]
+    return not reach or state.granted[leaf] + size - min(reach) < int(budgets.claim[leaf])
 
 
 def domains_of(problem: Problem, job: int, nodes: list[int]) -> dict[tuple[int, int], list[int]]:

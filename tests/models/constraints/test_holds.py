@@ -87,7 +87,7 @@ def test_room_beside_what_is_promised() -> None:
     # n1 has 8 healthy GPUs, 4 promised; old (2) has no known release, so it stays: 8 - 2 - 4 = 2 for bound starts.
     p = promised(2, *(short(f"d{i}", timeout_s=-1) for i in range(3)), held_by="x")
     p = replace(p, holds=(hold(p, "gang", {"n1": 4}, in_s=3 * HOUR),))
-    assert list(room_beside(p, p.holds[0]).values()) == [2]
+    assert list(room_beside(p, p.holds[0], status_quo(p)).values()) == [2]
     assert blamed(RULE, p, decide(p, start={"d0": "n1", "d1": "n1"})) == []
     assert blamed(RULE, p, decide(p, start={"d0": "n1", "d1": "n1", "d2": "n1"})) == [("d0", "d1", "d2")]
 
@@ -97,7 +97,7 @@ def test_what_leaves_in_time_makes_room(early_s: int, room: int) -> None:
     # old (4) is protected for exactly 3 h by a budget over its share. Promised for then: 8 - 0 - 4; earlier: 8 - 4 - 4.
     p = promised(4)
     late = hold(p, "gang", {"n1": 4}, in_s=3 * HOUR - early_s)
-    assert list(room_beside(p, late).values()) == [room]
+    assert list(room_beside(p, late, status_quo(p)).values()) == [room]
 
 
 def test_only_allocated_work_that_stays_takes_room() -> None:
@@ -113,13 +113,13 @@ def test_only_allocated_work_that_stays_takes_room() -> None:
         budgets=[Budget("x", charged=2000, claim=8)],
     )
     assert p.jobs.state[job_at(p, "mine")] == JobState.EVICTABLE
-    assert list(room_beside(p, hold(p, "gang", {"n1": 4}, in_s=60)).values()) == [3]
+    assert list(room_beside(p, hold(p, "gang", {"n1": 4}, in_s=60), status_quo(p)).values()) == [3]
 
 
 def test_what_stays_too_long_already_is_no_reason_to_complain() -> None:
     # old stays on 7 of 8 GPUs although all 8 are promised: nobody new is to blame.
     p = promised(7, short(), held_by="x")
-    assert list(room_beside(p, p.holds[0]).values()) == [0]
+    assert list(room_beside(p, p.holds[0], status_quo(p)).values()) == [0]
     assert blamed(RULE, p, status_quo(p)) == []
     assert blamed(RULE, p, decide(p, start={"d": "n1"})) == []
 
@@ -171,7 +171,7 @@ def test_borrowed_work_is_out_of_the_way_at_once() -> None:
     assert after_s(running(owner=Running("j", at="n1", timeout_s=20 * HOUR))) == 0
 
 
-@pytest.mark.parametrize(("timeout_s", "left_s"), [(-1, None), (12 * HOUR, 2 * HOUR), (5 * HOUR, 0)])
+@pytest.mark.parametrize(("timeout_s", "left_s"), [(-1, None), (12 * HOUR, 2 * HOUR), (5 * HOUR, 0), (0, 0)])
 def test_a_budget_within_its_share_yields_by_timeout_only(timeout_s: int, left_s: int | None) -> None:
     # Started 10 h ago.
     for protected_s in (0, HOUR):
@@ -216,6 +216,7 @@ def test_the_timeout_may_come_before_the_protection_ends() -> None:
     [
         pytest.param(0, -1, None, id="no known end"),
         pytest.param(0, 2 * HOUR, 2 * HOUR, id="timeout"),
+        pytest.param(0, 0, 0, id="timeout at once"),
         pytest.param(2000, -1, HOUR, id="protection"),
         pytest.param(2000, 2 * HOUR, HOUR, id="the earlier of both"),
         pytest.param(2000, 60, 60, id="the earlier of both again"),

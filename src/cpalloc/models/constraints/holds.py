@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
 
 from cpalloc.models.base import Violation
 from cpalloc.models.variables import ModelContext, dot
-from cpalloc.problem.problem import Action, Decision, Hold, JobState, Mode, Problem, status_quo
+from cpalloc.problem.problem import Action, BoolArray, Decision, Hold, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import release_us, start_release_us
 
 
@@ -17,7 +17,8 @@ class Holds:
     """On every node of a reservation: GPUs of bound starts ≤ healthy − held there beyond its instant − kept for it.
 
     A start is bound when it is allocated, ranked below the job, and its release is later than the promised instant or
-    unknown. Jobs that run now count as staying unless their release is known and in time.
+    unknown; a promotion whenever the latter holds. Jobs that are kept count as staying unless their release is known
+    and in time.
     """
 
     name: ClassVar[str] = "holds"
@@ -27,60 +28,91 @@ class Holds:
         return True
 
     def build(self, ctx: ModelContext) -> None:
-        """Bound starts are those whose party carries the hold's bit."""
+        """Bound starts are those whose party carries the hold's bit; a preempted job stays no longer."""
         for index, hold in enumerate(ctx.partition.holds):
             bound = [k for k, kind in enumerate(ctx.layout.kinds) if kind.party.holds >> index & 1]
-            for node, room in room_beside(ctx.problem, hold).items():
+            stays, lasting = _stays(ctx.problem, hold), _lasting_promotions(ctx.problem, hold)
+            for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
+                healthy = int(ctx.problem.nodes.healthy[node])
                 cell = ctx.layout.cell_of.get(node)
+                taken = dot([(g, ctx.p[j]) for j, g in lasting[node] if j in ctx.p])
                 if cell is not None:
-                    # Once the gang itself starts, its reservation has served its purpose.
-                    served = dot([(int(ctx.problem.nodes.healthy[node]), v) for v in ctx.started(hold.job)])
-                    ctx.model.add(ctx.used(cell, bound) <= served + room)
+                    taken = taken + ctx.used(cell, bound)
+                gone = dot([(g, ctx.e[j]) for j, g in stays[node] if j in ctx.e])
+                room = gone + healthy - sum(g for _, g in stays[node]) - gpus
+                # Once the gang itself starts its reservation has served its purpose; and what others hold beyond the
+                # promise is no fault of new work: it may take nothing there then, not less than nothing.
+                excused = ctx.model.new_bool_var(f"tight{index},{node}")
+                served = dot([(healthy, v) for v in ctx.started(hold.job)])
+                ctx.model.add(taken <= served + room).only_enforce_if(excused.negated())
+                ctx.model.add(taken <= served).only_enforce_if(excused)
+                ctx.model.add(room <= 0).only_enforce_if(excused)
 
     def check(self, problem: Problem, decision: Decision) -> Iterator[Violation]:
-        """Every node on which bound starts take what is kept."""
-        jobs = problem.jobs
+        """Every node on which bound work takes what is kept."""
+        jobs, names = problem.jobs, problem.nodes.names
         for hold in problem.holds:
+            if decision.action[hold.job] == Action.START:
+                continue
             bound = [
-                j
-                for j in decision.placement
+                (j, placement)
+                for j, placement in decision.placement.items()
                 if decision.mode[j] == Mode.ALLOCATED
                 and j != hold.job
                 and jobs.rank[j] > jobs.rank[hold.job]
                 and start_release_us(problem, j) > hold.starts_us
             ]
-            if decision.action[hold.job] == Action.START:
-                continue
-            for node, room in room_beside(problem, hold).items():
-                here = [(j, sum(r.gpus for r in decision.placement[j] if r.node == node)) for j in bound]
+            bound += [
+                (j, jobs.placement[j])
+                for j in np.flatnonzero(decision.promoted).tolist()
+                if start_release_us(problem, j) > hold.starts_us
+            ]
+            for node, room in room_beside(problem, hold, decision).items():
+                here = [(j, sum(r.gpus for r in placement if r.node == node)) for j, placement in bound]
                 taken = sum(g for _, g in here)
                 if taken > room:
                     yield Violation(
                         self.name,
-                        f"{taken} GPUs of {problem.nodes.names[node]} go to starts that may stay beyond the promise to "
+                        f"{taken} GPUs of {names[node]} go to work that may stay beyond the promise to "
                         f"{jobs.ids[hold.job]}; {room} are not kept for it",
                         tuple(jobs.ids[j] for j, g in here if g),
-                        (problem.nodes.names[node],),
+                        (names[node],),
                     )
 
 
-def room_beside(problem: Problem, hold: Hold) -> dict[int, int]:
-    """GPUs that bound starts may take on each node of a hold: healthy − held beyond its instant − kept for it."""
+def room_beside(problem: Problem, hold: Hold, decision: Decision) -> dict[int, int]:
+    """GPUs that bound work may take on each node of a hold: healthy − held beyond its instant − kept for it."""
     stays = _stays(problem, hold)
     return {
-        node: max(0, int(problem.nodes.healthy[node]) - stays[node] - gpus)
+        node: max(
+            0,
+            int(problem.nodes.healthy[node])
+            - sum(g for j, g in stays[node] if decision.action[j] != Action.PREEMPT)
+            - gpus,
+        )
         for node, gpus in zip(hold.nodes, hold.gpus, strict=True)
     }
 
 
-def _stays(problem: Problem, hold: Hold) -> dict[int, int]:
-    """Allocated GPUs on each node of a hold held by running jobs that may be there beyond its instant."""
+def _stays(problem: Problem, hold: Hold) -> dict[int, list[tuple[int, int]]]:
+    """(job, GPUs) on each node of a hold of running allocated jobs that may be there beyond its instant."""
     jobs, quo = problem.jobs, status_quo(problem)
-    out = dict.fromkeys(hold.nodes, 0)
     runs = (jobs.mode == Mode.ALLOCATED) & ((jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE))
-    for j in np.flatnonzero(runs).tolist():
-        here = [rep for rep in jobs.placement[j] if rep.node in out]
-        if here and release_us(problem, quo, j) > hold.starts_us:
-            for rep in here:
-                out[rep.node] += rep.gpus
+    return _on_nodes(problem, hold, runs, lambda j: release_us(problem, quo, j))
+
+
+def _lasting_promotions(problem: Problem, hold: Hold) -> dict[int, list[tuple[int, int]]]:
+    """(job, GPUs) on each node of a hold of jobs that would be there beyond its instant if promoted."""
+    return _on_nodes(problem, hold, problem.jobs.may_promote, lambda j: start_release_us(problem, j))
+
+
+def _on_nodes(
+    problem: Problem, hold: Hold, among: BoolArray, until_us: Callable[[int], int]
+) -> dict[int, list[tuple[int, int]]]:
+    out: dict[int, list[tuple[int, int]]] = {node: [] for node in hold.nodes}
+    for j in np.flatnonzero(among).tolist():
+        here = [rep for rep in problem.jobs.placement[j] if rep.node in out]
+        if here and until_us(j) > hold.starts_us:
+            for node in {rep.node for rep in here}:
+                out[node].append((j, sum(rep.gpus for rep in here if rep.node == node)))
     return out

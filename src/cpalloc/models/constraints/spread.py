@@ -29,9 +29,24 @@ class Spread:
         The limit per node is the upper bound of the replica variables, which belong to one job where it binds.
         """
         for c, cell in enumerate(ctx.layout.cells):
+            self._build_beside(ctx, c, cell)
             for k in ctx.kinds_on[c]:
                 if ctx.kind(k).exclusive:
                     self._build_exclusive(ctx, c, cell, k)
+
+    @staticmethod
+    def _build_beside(ctx: ModelContext, c: int, cell: Cell) -> None:
+        """Nobody starts beside a running job that has its node to itself, unless it is preempted."""
+        jobs, shut = ctx.problem.jobs, []
+        for j in np.flatnonzero(jobs.exclusive).tolist():
+            if jobs.state[j] in (JobState.FIXED, JobState.EVICTABLE, JobState.STOPPING) and any(
+                rep.node in cell.nodes for rep in jobs.placement[j]
+            ):
+                shut.append(j)
+        for k in ctx.kinds_on[c] if shut else ():
+            for j in shut:
+                most = ctx.layout.slots[k, c] * ctx.e[j] if j in ctx.e else 0
+                ctx.model.add(ctx.a[k, c] <= most)
 
     @staticmethod
     def _build_exclusive(ctx: ModelContext, c: int, cell: Cell, k: int) -> None:

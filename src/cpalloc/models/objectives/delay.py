@@ -185,8 +185,10 @@ def hopeful_release_us(problem: Problem, job: int) -> int:
 def instants(problem: Problem) -> tuple[int, ...]:
     """Now, and every later instant at which running, starting or promoted allocated work may be out of the way."""
     jobs, out = problem.jobs, {problem.now_us}
-    for j in np.flatnonzero((jobs.state == JobState.FIXED) & (jobs.mode == Mode.ALLOCATED)).tolist():
-        out.add(hopeful_release_us(problem, j))
+    runs = (jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE)
+    for j in np.flatnonzero(runs & (jobs.mode == Mode.ALLOCATED)).tolist():
+        # Where its budget keeps its claim back a job leaves at its timeout only.
+        out |= {hopeful_release_us(problem, j), max(problem.now_us, timeout_us(problem, j))}
     for j in np.flatnonzero((jobs.state == JobState.PENDING) & jobs.may_allocate | jobs.may_promote).tolist():
         out.add(start_release_us(problem, j))
     return tuple(sorted(t for t in out if t < NEVER))

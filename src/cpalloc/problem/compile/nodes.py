@@ -117,8 +117,8 @@ def occupancy(
         else:
             free_mask[n] = hw.healthy_devices[n] & ~used_mask[n] & ~stop_mask[n]
             free[n] = free_mask[n].bit_count()
-    rows: list[tuple[int, int, int, int, IntArray]] = []
     shut = {rep.node for j in stays + stopping if exclusive[j] for rep in placement[j] if rep.node >= 0}
+    rows: list[tuple[int, int, int, int, IntArray]] = []
     for j in stays:
         if state[j] != JobState.EVICTABLE:
             continue

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cpalloc.metrics.reservations import reserve
 from cpalloc.problem.compile.clock import to_us
-from cpalloc.problem.problem import BrokenPromise, Hold, JobState, NodeState, Problem
+from cpalloc.problem.problem import BrokenPromise, Hold, JobState, NodeState, Problem, status_quo
 from cpalloc.schema.answer import ReservationRow
 
 
@@ -18,12 +19,33 @@ def kept_holds(
 
     A reservation of a job that has started or left the queue has served its purpose and is neither.
     """
+    ranked, broken = read_holds(problem, previous)
+    standing = {h.job for h in reserve(problem, status_quo(problem), kept=ranked, jobs=())[0]}
+    for hold in ranked:
+        if hold.job not in standing:
+            level = problem.topology.levels[hold.level]
+            broken.append(
+                BrokenPromise(
+                    problem.jobs.ids[hold.job],
+                    level,
+                    problem.topology.names[hold.level][hold.domain],
+                    tuple(problem.nodes.names[n] for n in hold.nodes),
+                    hold.starts_us,
+                    "stays_longer",
+                    "work that runs there no longer leaves in time, so the GPUs are not kept any more",
+                )
+            )
+    return tuple(h for h in ranked if h.job in standing), tuple(broken)
+
+
+def read_holds(problem: Problem, rows: Sequence[ReservationRow]) -> tuple[tuple[Hold, ...], list[BrokenPromise]]:
+    """Reservations of an answer in the terms of this problem, best rank first, and those its nodes cannot hold."""
     jobs = problem.jobs
     index = {name: j for j, name in enumerate(jobs.ids)}
     node_index = {name: n for n, name in enumerate(problem.nodes.names)}
     holds: dict[int, Hold] = {}
     broken: list[BrokenPromise] = []
-    for row in previous:
+    for row in rows:
         j = index.get(row.job, -1)
         if row.broken is not None or j < 0 or jobs.state[j] not in (JobState.PENDING, JobState.REFUSED):
             continue
@@ -48,7 +70,7 @@ def kept_holds(
             fail("capacity_left", f"{len(nodes)} nodes promised can no longer hold {jobs.replicas[j]} replicas")
             continue
         holds.setdefault(j, hold)
-    return tuple(sorted(holds.values(), key=lambda h: int(jobs.rank[h.job]))), tuple(broken)
+    return tuple(sorted(holds.values(), key=lambda h: int(jobs.rank[h.job]))), broken
 
 
 def _usable(problem: Problem, job: int, node: int) -> bool:
