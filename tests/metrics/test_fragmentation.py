@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -215,13 +214,14 @@ def test_rows_of_user_levels_only() -> None:
     ]
 
 
-def test_ten_thousand_nodes_in_time() -> None:
+def test_ten_thousand_nodes() -> None:
     count = 10_000
     nodes = [N(domains=(f"b{n // 512:02}", f"b{n // 512:02}/r{n // 32:04}"), pool=n % 2) for n in range(count)]
     jobs = [protected(n, devices(d, 1), 60.0 * (n % 400 + d)) for n in range(count) for d in range(6)]
     mix = [Shape(2**k, g, level, 1) for k in (0, 3, 6) for g in (1, 8) for level in (0, 1)]
     problem = make(nodes, jobs, mix, ("block", "rack"))
-    decision = status_quo(problem)
-    before = time.perf_counter()
-    tier_value(problem, decision)
-    assert time.perf_counter() - before < 2  # 0.04 s where it was written; loose for busy machines
+    # Two of 8 GPUs are free on every node, six come free later: a whole node waits for the last of its six.
+    fits = {f.shape: f for f in fragmentation(problem, status_quo(problem)).by_shape}
+    assert fits[Shape(1, 1, 0, 1)].placeable_now == 2 * count
+    assert fits[Shape(1, 8, 0, 1)].placeable_now == 0
+    assert fits[Shape(1, 8, 0, 1)].time_to_place_s == 5 * 60
