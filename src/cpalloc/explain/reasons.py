@@ -90,17 +90,16 @@ class Explainer:
         problem = self.problem
         budgets, jobs = problem.budgets, problem.jobs
         size, found = int(jobs.size[job]), None
-        for mode, may, caps, have in (
-            (Mode.ALLOCATED, jobs.may_allocate[job], budgets.max_gpus, self.granted),
-            (Mode.BORROWED, jobs.may_borrow[job], budgets.max_borrowed, self.borrowed),
+        for mode, may, have in (
+            (Mode.ALLOCATED, jobs.may_allocate[job], self.granted),
+            (Mode.BORROWED, jobs.may_borrow[job], self.borrowed),
         ):
             if not may:
                 continue
             stopped = None
-            vertex = int(budgets.leaf_vertex[jobs.leaf[job]])
-            while vertex >= 0:
-                cap, used = int(caps[vertex]), int(have[list(budgets.leaves_below[vertex])].sum())
-                if cap >= 0 and used + size > cap:
+            for vertex, cap in budgets.caps_above(int(jobs.leaf[job]), mode):
+                used = int(have[list(budgets.leaves_below[vertex])].sum())
+                if used + size > cap:
                     kind = "allocated" if mode is Mode.ALLOCATED else "borrowed"
                     stopped = Reason(
                         "budget_limit",
@@ -108,7 +107,6 @@ class Explainer:
                         f"this job needs {size} more",
                         missing_gpus=used + size - cap,
                     )
-                vertex = int(budgets.parent[vertex])
             if stopped is None:
                 return None
             found = stopped

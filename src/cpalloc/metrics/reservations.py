@@ -44,14 +44,12 @@ def blocked(problem: Problem, decision: Decision) -> tuple[int, ...]:
 
 
 def _within_caps(problem: Problem, have: np.ndarray, job: int) -> bool:
-    budgets = problem.budgets
-    vertex = int(budgets.leaf_vertex[problem.jobs.leaf[job]])
-    while vertex >= 0:
-        cap = int(budgets.max_gpus[vertex])
-        if cap >= 0 and int(have[list(budgets.leaves_below[vertex])].sum()) + int(problem.jobs.size[job]) > cap:
-            return False
-        vertex = int(budgets.parent[vertex])
-    return True
+    """Whether the caps on allocated GPUs above a job admit it beside what every leaf has."""
+    budgets, size = problem.budgets, int(problem.jobs.size[job])
+    return all(
+        int(have[list(budgets.leaves_below[vertex])].sum()) + size <= cap
+        for vertex, cap in budgets.caps_above(int(problem.jobs.leaf[job]), Mode.ALLOCATED)
+    )
 
 
 def reserve(

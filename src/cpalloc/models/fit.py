@@ -109,17 +109,12 @@ def _caps(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> list[cp_
     """For each cap above the job a variable that may be 1 only if the cap leaves no room for it."""
     problem, jobs, model = ctx.problem, ctx.problem.jobs, ctx.model
     budgets = problem.budgets
-    caps = budgets.max_gpus if mode is Mode.ALLOCATED else budgets.max_borrowed
     held = ctx.granted if mode is Mode.ALLOCATED else ctx.borrowed
     removed = dot(ctx.starts_of(worse, mode))
     out = []
-    vertex = int(budgets.leaf_vertex[jobs.leaf[job]])
-    while vertex >= 0:
-        cap = int(caps[vertex])
-        if cap >= 0:
-            stopped = model.new_bool_var(f"capped{job},{vertex}")
-            left = held(budgets.leaves_below[vertex]) - removed
-            model.add(left >= cap + 1 - int(jobs.size[job])).only_enforce_if(stopped)
-            out.append(stopped)
-        vertex = int(budgets.parent[vertex])
+    for vertex, cap in budgets.caps_above(int(jobs.leaf[job]), mode):
+        stopped = model.new_bool_var(f"capped{job},{vertex}")
+        left = held(budgets.leaves_below[vertex]) - removed
+        model.add(left >= cap + 1 - int(jobs.size[job])).only_enforce_if(stopped)
+        out.append(stopped)
     return out

@@ -7,7 +7,7 @@ by id, leaves by name), so that the order of the request's lists cannot matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
@@ -202,6 +202,15 @@ class Budgets:
     def leaf_names(self) -> tuple[str, ...]:
         """Names of the leaves, in leaf order."""
         return tuple(self.names[v] for v in self.leaf_vertex)
+
+    def caps_above(self, leaf: int, mode: Mode) -> Iterator[tuple[int, int]]:
+        """(vertex, cap) of every cap on a mode from a leaf up to the root."""
+        caps = self.max_gpus if mode is Mode.ALLOCATED else self.max_borrowed
+        vertex = int(self.leaf_vertex[leaf])
+        while vertex >= 0:
+            if caps[vertex] >= 0:
+                yield vertex, int(caps[vertex])
+            vertex = int(self.parent[vertex])
 
     def over_share(self, leaf: int) -> bool:
         """Whether the leaf's ratio charged / owed is over 1; infinite (over) where nothing is owed."""

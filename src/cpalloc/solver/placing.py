@@ -84,13 +84,10 @@ def within_caps(state: GreedyState, job: int, mode: Mode) -> bool:
     problem = state.problem
     budgets, jobs = problem.budgets, problem.jobs
     leaf, size = int(jobs.leaf[job]), int(jobs.size[job])
-    caps, have = (budgets.max_gpus, state.granted) if mode is Mode.ALLOCATED else (budgets.max_borrowed, state.borrowed)
-    vertex = int(budgets.leaf_vertex[leaf])
-    while vertex >= 0:
-        cap = int(caps[vertex])
-        if cap >= 0 and sum(have[x] for x in budgets.leaves_below[vertex]) + size > cap:
+    have = state.granted if mode is Mode.ALLOCATED else state.borrowed
+    for vertex, cap in budgets.caps_above(leaf, mode):
+        if sum(have[x] for x in budgets.leaves_below[vertex]) + size > cap:
             return False
-        vertex = int(budgets.parent[vertex])
     if mode is not Mode.ALLOCATED:
         return True
     # Jobs that take either mode are allocated only as far as the claim reaches: this one, and those before it.

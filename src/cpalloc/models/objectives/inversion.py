@@ -109,15 +109,8 @@ def inverted(problem: Problem, decision: Decision) -> list[int]:
 def _admitted(problem: Problem, decision: Decision, job: int, mode: Mode, gone: int) -> bool:
     """Whether the caps above a job would admit it once ``gone`` GPUs of its budget and mode were free again."""
     budgets, jobs = problem.budgets, problem.jobs
-    caps, have = (
-        (budgets.max_gpus, granted(problem, decision))
-        if mode is Mode.ALLOCATED
-        else (budgets.max_borrowed, borrowed(problem, decision))
+    have = granted(problem, decision) if mode is Mode.ALLOCATED else borrowed(problem, decision)
+    return all(
+        int(have[list(budgets.leaves_below[vertex])].sum()) - gone + int(jobs.size[job]) <= cap
+        for vertex, cap in budgets.caps_above(int(jobs.leaf[job]), mode)
     )
-    vertex = int(budgets.leaf_vertex[jobs.leaf[job]])
-    while vertex >= 0:
-        cap = int(caps[vertex])
-        if cap >= 0 and int(have[list(budgets.leaves_below[vertex])].sum()) - gone + int(jobs.size[job]) > cap:
-            return False
-        vertex = int(budgets.parent[vertex])
-    return True
