@@ -21,9 +21,10 @@ from cpalloc.schema import Round, parse_round
 from cpalloc.solver.greedy import greedy
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.realise import UnrealisableError, realise
+from cpalloc.solver.results import Solution
 from cpalloc.solver.run import Run, minimise
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import Solution, violations
+from cpalloc.solver.strict import violations
 
 if TYPE_CHECKING:
     from cpalloc.models.variables import ModelContext

@@ -46,17 +46,17 @@ def ratio(value: float, greedy: float) -> str:
     return f"{value / greedy:.2f}" if greedy else "∞"
 
 
-def against_greedy(result: Result) -> int:
+def against_greedy(result: Result, *, slack: bool = True) -> int:
     """Say how an answer compares with the greedy's in strict order of all tiers: -1 better, 0 equal, 1 worse.
 
-    Within a tier's slack nothing is better or worse: the policy lets later tiers decide there.
+    With ``slack`` nothing within a tier's slack is better or worse: the policy lets later tiers decide there.
     """
     mine: list[list[int]] = []
     theirs: list[list[int]] = []
     for tier in result["tiers"]:
         settled = tier["best"] + tier["slack"]
         for out, values in ((mine, tier["value"]), (theirs, tier["greedy"])):
-            out.append([max(values[0], settled), *values[1:]] if tier["slack"] else values)
+            out.append([max(values[0], settled), *values[1:]] if slack and tier["slack"] else values)
     return (mine > theirs) - (mine < theirs)
 
 

@@ -18,6 +18,9 @@ from bench.document import update
 from bench.render import report
 from bench.runner import plan_of, plan_options, progress, run
 
+PIPED_WIDTH = 200
+"""Columns where standard output is no terminal."""
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, and write what was asked for."""
@@ -37,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         text = report(results, full=True)
         if options.markdown:
             options.markdown.write_text(text, encoding="utf-8")
-        Console().print(Markdown(text))
+        console = Console()
+        Console(width=None if console.is_terminal else PIPED_WIDTH).print(Markdown(text))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
