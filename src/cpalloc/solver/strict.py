@@ -43,7 +43,13 @@ def violations(problem: Problem, decision: Decision) -> list[Violation]:
     return [v for c in CONSTRAINTS if c.applies(problem) for v in c.check(problem, decision)]
 
 
-SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.4, "preemption": 0.6}
+MOST_SEEN = 4
+"""Former incumbents kept beside the greedy's decision."""
+
+VARIABLES_PER_S = 8_000
+"""Variables built in a second, as measured at 1,000 nodes (docs/benchmarks.md); only to stay within the time limit."""
+
+SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.2, "preemption": 0.6}
 """Part of the time left that a tier may take: a settled early tier makes the later ones easier, not only better."""
 
 OTHER_SHARE = 0.35
@@ -63,14 +69,16 @@ class StrictOrder:
         self.fixed = 0
         self.size = (0, 0)
         self.build_s = self.solve_s = self.last_build_s = 0.0
-        self.out_of_time = False
+        self.seen: list[Decision] = []
         self.kept: tuple[Hold, ...] = problem.holds
         self.blocked: tuple[int, ...] | None = None
         self.tier_names = [t.name for t in problem.policy.tiers if t.name in OBJECTIVES]
         self.incumbent = self._with_reservations(status_quo(problem))
         self.values: dict[str, tuple[int, ...]] = self._evaluate(self.incumbent)
         for decision in starts:
-            self._offer(prune(problem, decision), upto=len(self.tier_names), ties=True)
+            pruned = prune(problem, decision)
+            self._offer(pruned, upto=len(self.tier_names), ties=True)
+            self.seen.append(pruned)
 
     # -- incumbent ------------------------------------------------------------------------------------------------
 
@@ -106,6 +114,7 @@ class StrictOrder:
             return []
         mine, best = [values[n] for n in free], [self.values[n] for n in free]
         if mine < best or (ties and mine == best):
+            self.seen = [*self.seen[:1], *self.seen[1:][-MOST_SEEN:], self.incumbent]
             self.incumbent, self.values = decision, values
         return []
 
@@ -116,6 +125,10 @@ class StrictOrder:
         tiers = [t for t in self.problem.policy.tiers if t.name in OBJECTIVES]
         for index, tier in enumerate(tiers):
             began = time.perf_counter()
+            if any(t.slack for t in tiers[:index]) and tier.name in ("inversion", "preemption"):
+                # What lost on a tier with slack may be within it, and better from here on: the greedy's, for one.
+                for decision in self.seen:
+                    self._offer(decision, index + 1)
             self._prepare(tier)
             parts = []
             for part in range(len(OBJECTIVES[tier.name].parts)):
@@ -163,7 +176,10 @@ class StrictOrder:
                 log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", tier.name)
                 break
             if run.bound is not None and (bound is None or run.bound > bound):
-                if run.bound > best and not self._trusts(run, best, tier, part):
+                if run.bound > best:
+                    # A bound above a known feasible value is a false certificate: keep nothing of it.
+                    message = "bound %s of tier %s part %d contradicts the known value %d"
+                    log.error(message, run.bound, tier.name, part, best)
                     break
                 bound, source = run.bound, "cp_sat"
             blamed = self._take(ctx, run, index + 1) if run.found else []
@@ -217,7 +233,21 @@ class StrictOrder:
                 self._repartition(replace(self.partition, timed=late, instants=protection_ends(self.problem)))
         elif tier.name == "locality" and values > floor:
             preferring = {j for j in self.incumbent.placement if self.problem.jobs.preferred_level[j] >= 0}
-            self._repartition(replace(self.partition, single=self.partition.single | preferring))
+            self._repartition(replace(self.partition, single=self.partition.single | self._affordable(preferring)))
+
+    def _affordable(self, jobs: set[int]) -> set[int]:
+        """As many of some jobs, best rank first, as can be told apart in the time left: a variable each and node."""
+        if self.problem.options.deterministic:
+            most = VARIABLES_PER_S
+        else:
+            most = int(VARIABLES_PER_S * self.clock.left(False) / 2)
+        out: set[int] = set()
+        for j in sorted(jobs, key=lambda j: int(self.problem.jobs.rank[j])):
+            most -= int(self.problem.eligibility[self.problem.jobs.eligibility[j]].sum())
+            if most < 0:
+                break
+            out.add(j)
+        return out
 
     def _meter(self, budget: float) -> Callable[[], float]:
         """What is left of a budget: seconds with everything counted, or units of the solver's deterministic time."""
@@ -231,11 +261,6 @@ class StrictOrder:
         """Whether the round has less than a twentieth of its time left."""
         deterministic = self.problem.options.deterministic
         return not deterministic and self.clock.left(False) < self.clock.limit_s / 20
-
-    def _trusts(self, run: Run, best: int, tier: Tier, part: int) -> bool:
-        """A bound above a known feasible value is a false certificate: say so, keep nothing of it."""
-        log.error("bound %s of tier %s part %d contradicts the known value %d", run.bound, tier.name, part, best)
-        return False
 
     def _model(self, name: str, part: int) -> tuple[ModelContext, Linear]:
         began, fresh = time.perf_counter(), False
@@ -251,8 +276,8 @@ class StrictOrder:
         self.size = (max(self.size[0], len(proto.variables)), max(self.size[1], len(proto.constraints)))
         took = time.perf_counter() - began
         self.build_s += took
-        if fresh and not self.problem.options.deterministic:
-            self.last_build_s = took
+        if not self.problem.options.deterministic:
+            self.last_build_s = took if fresh else max(took, self.last_build_s)
         return self.ctx, expression
 
     def _run(self, ctx: ModelContext, expression: Linear, limit_s: float) -> Run:
@@ -307,7 +332,7 @@ class StrictOrder:
                     known[shape] = max(seconds, known.get(shape, 0))
             timed, instants = tuple(sorted(known.items())), protection_ends(self.problem)
         if tier.name == "locality" and not broken:
-            single |= {j for j in self.candidate.placement if jobs.preferred_level[j] >= 0}
+            single |= self._affordable({j for j in self.candidate.placement if jobs.preferred_level[j] >= 0} - single)
         fresh = replace(
             partition,
             leaves=frozenset(leaves),
