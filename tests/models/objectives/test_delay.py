@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from builders import HOUR, Budget, Node, Pending, Running, decide, hold, job_at, problem
 from cpalloc.models.objectives import OBJECTIVES
-from cpalloc.problem.problem import Problem, status_quo
+from cpalloc.models.objectives.delay import instants
+from cpalloc.problem.problem import US, Problem, status_quo
 
 TIER = OBJECTIVES["delay"]
 WEEK = 7 * 24 * HOUR
@@ -62,3 +63,19 @@ def test_one_that_starts_after_all_waits_no_longer() -> None:
     p = two_gangs()
     b = job_at(p, "b")
     assert TIER.evaluate(p, replace(decide(p, start={"b": "n2"}), blocked=(b,))) == (0,)
+
+
+def test_timeouts_are_instants_too_where_a_claim_may_keep_a_job_longer_than_its_protection() -> None:
+    """Over its share and past protection a job may leave now, or, if its budget keeps its claim back, at its timeout.
+
+    Leaving the timeout out made the bound too high: a promise for that instant was below it.
+    """
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[
+            Running("over", budget="x", at="n1", gpus=8, mode="allocated", timeout_s=11 * HOUR, age_s=10 * HOUR),
+            Pending("gang", budget="y", gpus=8),
+        ],
+        budgets=[Budget("x", charged=2000, claim=8), Budget("y", claim=8)],
+    )
+    assert instants(p) == (p.now_us, p.now_us + HOUR * US)
