@@ -265,7 +265,7 @@ def read_decision(problem: Problem, allocation: wire.Allocation) -> tuple[Decisi
         runs = row.mode is not None and action[j] in (Action.START, Action.KEEP)
         mode[j] = modes[row.mode] if runs and row.mode is not None else Mode.NONE
         promoted[j] = bool(row.promoted)
-        if action[j] == Action.KEEP and _moved(problem, j, row.placement or ()):
+        if action[j] == Action.KEEP and _moved(problem, j, row.placement or (), node_index):
             wrong.append((row.job, "is kept and must stay where the round says it runs"))
         if action[j] != Action.START:
             continue
@@ -292,17 +292,16 @@ def read_decision(problem: Problem, allocation: wire.Allocation) -> tuple[Decisi
     return decision, wrong
 
 
-def _moved(problem: Problem, job: int, placement: Sequence[wire.DecisionPlacement]) -> bool:
+def _moved(
+    problem: Problem, job: int, placement: Sequence[wire.DecisionPlacement], node_index: Mapping[str, int]
+) -> bool:
     """Whether a kept job's places differ from those it runs on (places on absent nodes aside)."""
-    names = problem.nodes.names
-    here = sorted(
-        (names[r.node], r.gpus if r.devices < 0 else devices(r.devices).__repr__())
-        for r in problem.jobs.placement[job]
-        if r.node >= 0
-    )
+    here = sorted((r.node, r.gpus, max(r.devices, 0)) for r in problem.jobs.placement[job] if r.node >= 0)
     there = sorted(
-        (e.node, e.gpus if isinstance(e.gpus, int) else tuple(sorted(e.gpus)).__repr__())
+        (node_index[e.node], e.gpus, 0)
+        if isinstance(e.gpus, int)
+        else (node_index[e.node], len(e.gpus), mask_of(e.gpus))
         for e in placement
-        if e.node in set(names)
+        if e.node in node_index
     )
     return here != there

@@ -279,7 +279,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The request's policy, durations in seconds."""
+    """The request's policy, durations in seconds; ``max_preempted_gpus`` -1: no bound."""
 
     window_s: int
     charge_horizon_s: int
@@ -293,7 +293,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How long and how the solver may work. ``max_preempted_gpus`` and limits: -1 = none."""
+    """How long and how the solver may work; ``deterministic_limit`` in CP-SAT's deterministic time, -1: none."""
 
     time_limit_s: float = 5.0
     workers: int = 2
