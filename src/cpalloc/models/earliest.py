@@ -7,13 +7,14 @@ left by t_k, so the cheapest choice never exceeds the exact value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ortools.sat.python import cp_model
 
 from cpalloc.models.variables import Linear, ModelContext, dot
+from cpalloc.problem.problem import IntArray
 
 MAX_STEPS = 16
 """Most instants a gang may choose among; more are thinned, each choice then costing the step before it."""
@@ -22,23 +23,23 @@ MAX_STEPS = 16
 class Room(Protocol):
     """What may have left by an instant, beside the starts of this round; never less than what will have."""
 
-    def __call__(self, node: int, at_us: int) -> int:
-        """GPUs of a node that may be there at an instant."""
+    def at(self, at_us: int) -> IntArray:
+        """GPUs of every node that may be there at an instant; shape (N,)."""
         ...
 
-    def back(self, ctx: ModelContext, nodes: Sequence[int], at_us: int) -> Linear | None:
+    def back(self, ctx: ModelContext, nodes: IntArray, at_us: int) -> Linear | None:
         """GPUs on some nodes together that are kept back all the same, as an expression; None: none are."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang that waits: replicas of ``gpus`` GPUs inside one of ``domains`` (nodes of each)."""
+    """A gang that waits: replicas of ``gpus`` GPUs inside one of ``domains`` (node indices of each)."""
 
     label: str
     replicas: int
     gpus: int
-    domains: Sequence[Sequence[int]]
+    domains: Sequence[IntArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def cost_of_waiting(
     return Choice(dot([*terms, (last_cost, last)]), tuple(held_by))
 
 
-def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: Sequence[int], room: Room) -> None:
+def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: IntArray, room: Room) -> None:
     """Gangs held at the same time share no GPU.
 
     For every instant t and size g, with all gangs inside ``nodes``:
@@ -118,28 +119,25 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: Sequen
                 ctx.model.add(dot(taken) <= dot([(1, v) for v in slots]) + const)
 
 
-def _slots_on(
-    ctx: ModelContext, nodes: Sequence[int], g: int, at_us: int, room: Room
-) -> tuple[int, list[cp_model.IntVar]]:
+def _slots_on(ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room) -> tuple[int, list[cp_model.IntVar]]:
     """Slots of g GPUs by an instant: those no start can take, and variables for the cells where starts can."""
-    have = {n: room(n, at_us) // g for n in nodes}
-    const, cells = 0, set()
-    for n, slots in have.items():
-        c = ctx.layout.cell_of.get(n)
-        if slots and (c is None or not (ctx.late_kinds(c, at_us) or ctx.late_promotions(c, at_us))):
-            const += slots
-        elif slots and c is not None:
-            cells.add(c)
-    return const, [
-        _slots(ctx, c, g, at_us, {n: have.get(n, 0) for n in ctx.layout.cells[c].nodes}, room) for c in sorted(cells)
-    ]
+    have = room.at(at_us)[nodes] // g
+    contested = ctx.contested(at_us)[nodes]
+    const = int(have[~contested].sum())
+    cells: dict[int, int] = {}
+    for n, slots in zip(nodes[contested].tolist(), have[contested].tolist(), strict=True):
+        if slots:
+            cells[ctx.layout.cell_of[n]] = cells.get(ctx.layout.cell_of[n], 0) + slots
+    return const, [_slots(ctx, c, g, at_us, most, room) for c, most in sorted(cells.items())]
 
 
 def _domains_with_room(ctx: ModelContext, gang: Gang, at_us: int, room: Room) -> list[cp_model.IntVar] | bool:
     """A literal per domain that may hold the gang at an instant; True where one does whatever starts."""
     out = []
+    have = room.at(at_us)
+    slots_of = have // gang.gpus
     for i, nodes in enumerate(gang.domains):
-        if sum(room(n, at_us) // gang.gpus for n in nodes) < gang.replicas:
+        if int(slots_of[nodes].sum()) < gang.replicas:
             continue
         const, slots = _slots_on(ctx, nodes, gang.gpus, at_us, room)
         back = room.back(ctx, nodes, at_us)
@@ -148,33 +146,33 @@ def _domains_with_room(ctx: ModelContext, gang: Gang, at_us: int, room: Room) ->
         holds = ctx.model.new_bool_var(f"{gang.label}@{at_us},{i}")
         ctx.model.add(dot([(1, v) for v in slots]) + const >= gang.replicas).only_enforce_if(holds)
         if back is not None:
-            total = sum(room(n, at_us) for n in nodes) - in_the_way(ctx, nodes, at_us) - back
+            total = int(have[nodes].sum()) - in_the_way(ctx, nodes, at_us) - back
             ctx.model.add(total >= gang.replicas * gang.gpus).only_enforce_if(holds)
         out.append(holds)
     return out
 
 
-def _slots(ctx: ModelContext, c: int, g: int, at_us: int, have: Mapping[int, int], room: Room) -> cp_model.IntVar:
-    """Slots of g GPUs that the starts in the way leave in a cell by an instant."""
-    key = (c, g, at_us, tuple(have.values()))
+def _slots(ctx: ModelContext, c: int, g: int, at_us: int, most: int, room: Room) -> cp_model.IntVar:
+    """Slots of g GPUs, at most ``most``, that the starts in the way leave in a cell by an instant."""
+    key = (c, g, at_us, most)
     if key not in ctx.slots_at:
         late = ctx.late_kinds(c, at_us)
-        most = sum(have.values())
         var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"slots{c},{g}@{at_us}")
         held = dot(ctx.late_promotions(c, at_us))
         # Starts and promotions are counted on the whole cell, so its whole room bounds them, asked for or not.
-        rooms = [room(n, at_us) for n in ctx.layout.cells[c].nodes]
-        ctx.model.add(g * var + ctx.used(c, late) + held <= sum(rooms))
+        rooms = room.at(at_us)[list(ctx.layout.cells[c].nodes)]
+        ctx.model.add(g * var + ctx.used(c, late) + held <= int(rooms.sum()))
         # A replica of g_k GPUs takes at least ⌊g_k / g⌋ slots away.
         taken = [(ctx.kind(k).gpus // g, ctx.a[k, c]) for k in late if ctx.kind(k).gpus >= g]
-        ctx.model.add(var + dot(taken) <= sum(x // g for x in rooms))
+        ctx.model.add(var + dot(taken) <= int((rooms // g).sum()))
     return ctx.slots_at[key]
 
 
-def in_the_way(ctx: ModelContext, nodes: Sequence[int], at_us: int) -> Linear:
+def in_the_way(ctx: ModelContext, nodes: IntArray, at_us: int) -> Linear:
     """GPUs on some nodes of starts and promotions that are still there at an instant."""
     total: Linear = 0
-    for c in sorted({ctx.layout.cell_of[n] for n in nodes if n in ctx.layout.cell_of}):
-        if set(ctx.layout.cells[c].nodes) <= set(nodes):
+    here = set(nodes.tolist())
+    for c in sorted({ctx.layout.cell_of[n] for n in nodes[ctx.contested(at_us)[nodes]].tolist()}):
+        if set(ctx.layout.cells[c].nodes) <= here:
             total = total + ctx.used(c, ctx.late_kinds(c, at_us)) + dot(ctx.late_promotions(c, at_us))
     return total

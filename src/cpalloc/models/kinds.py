@@ -27,7 +27,8 @@ class Partition:
     (locality). ``holds``: reservations that bind new allocated work, ``hard`` of them kept from the last answer.
     ``instants``: allocated starts that are in the way beyond different ones of these (sorted, microseconds) are told
     apart, by the instant they leave (``by_release``) or by the end of their protection. ``blocked``: jobs whose delay,
-    and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of several nodes.
+    and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of several nodes. ``stays``:
+    evictable jobs that no decision within the limits preempts: the model takes them for fixed.
     """
 
     leaves: frozenset[int] = frozenset()
@@ -40,13 +41,15 @@ class Partition:
     blocked: tuple[tuple[int, int], ...] = ()
     timed: tuple[tuple[int, int], ...] = ()
     split: bool = False
+    stays: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """Nodes in one state: same finest domain, pool, free GPUs and resources, and the same evictable jobs.
 
-    ``evictable``: (row of ``Problem.held``) for one representative node; cells of more than one node have at most one.
+    ``rows``: rows of ``Problem.held`` for one representative node, of jobs that may be preempted; cells of more than
+    one node have at most one.
     """
 
     nodes: tuple[int, ...]
@@ -173,17 +176,27 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
     """
     nodes, held = problem.nodes, problem.held
     rows_of: dict[int, list[int]] = {}
-    for row, node in enumerate(held.node.tolist()):
-        rows_of.setdefault(node, []).append(row)
+    promotable: dict[int, list[int]] = {}
+    for row, (node, job) in enumerate(zip(held.node.tolist(), held.job.tolist(), strict=True)):
+        if job not in partition.stays:
+            rows_of.setdefault(node, []).append(row)
+        elif problem.jobs.may_promote[job]:
+            promotable.setdefault(node, []).append(row)
     finest = problem.topology.domain_of[-2]
     kept = {n for hold in partition.holds for n in hold.nodes}
     columns = problem.eligibility.T
     merged: dict[object, list[int]] = {}
     for n in np.flatnonzero(nodes.state == NodeState.READY).tolist():
-        rows = rows_of.get(n, [])
-        if not rows and nodes.free_gpus[n] == 0:
+        rows, staying = rows_of.get(n, []), promotable.get(n, [])
+        if not rows and not staying and nodes.free_gpus[n] == 0:
             continue
-        alone = not chain or len(rows) > 1 or n in kept or len(nodes.groups[n]) > 1 or bool(partition.watched)
+        alone = (
+            not chain
+            or len(rows) + len(staying) > 1
+            or n in kept
+            or len(nodes.groups[n]) > 1
+            or bool(partition.watched)
+        )
         key: object = (
             n
             if alone
@@ -192,7 +205,7 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
                 int(nodes.pool[n]),
                 int(nodes.free_gpus[n]),
                 nodes.free_resources[n].tobytes(),
-                tuple((int(held.job[r]), int(held.gpus[r]), held.resources[r].tobytes()) for r in rows),
+                tuple((int(held.job[r]), int(held.gpus[r]), held.resources[r].tobytes()) for r in rows + staying),
                 columns[n].tobytes(),
                 int(nodes.healthy[n]),
             )

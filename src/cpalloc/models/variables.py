@@ -22,7 +22,7 @@ from ortools.sat.python import cp_model
 
 from cpalloc.models.base import Objective
 from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout, promotion_end_us
-from cpalloc.problem.problem import JobState, Mode, Problem
+from cpalloc.problem.problem import BoolArray, JobState, Mode, Problem
 
 Linear = cp_model.LinearExpr | int
 T = TypeVar("T")
@@ -50,6 +50,8 @@ class ModelContext:
         self._short: dict[int, cp_model.IntVar] = {}
         self._leaf_terms: dict[Mode, dict[int, tuple[int, list[tuple[int, cp_model.IntVar]]]]] = {}
         self._terms: dict[str, tuple[Linear, ...]] = {}
+        self._contested: dict[int, BoolArray] = {}
+        self._held_on = self.memo("held_on", lambda: _rows_by_node(problem))
         self._define()
 
     # -- variables ------------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ class ModelContext:
         jobs, topology = problem.jobs, problem.topology
         evictable = (jobs.state == JobState.EVICTABLE).tolist()
         for j in range(len(jobs)):
-            if evictable[j]:
+            if evictable[j] and j not in self.partition.stays:
                 self.e[j] = model.new_bool_var(f"e{j}")
             if jobs.may_promote[j]:
                 self.p[j] = model.new_bool_var(f"p{j}")
@@ -228,10 +230,20 @@ class ModelContext:
         position = bisect_left(self.partition.instants, at_us)
         return [k for k in self.kinds_on[cell] if self.kind(k).party.late > position]
 
+    def contested(self, at_us: int) -> BoolArray:
+        """Nodes on which starts or promotions of this round may still be in the way at an instant; shape (N,)."""
+        position = bisect_left(self.partition.instants, at_us)
+        if position not in self._contested:
+            mask = self._contested[position] = np.zeros(len(self.problem.nodes.names), dtype=np.bool_)
+            for c, cell in enumerate(self.layout.cells):
+                if self.late_kinds(c, at_us) or self.late_promotions(c, at_us):
+                    mask[list(cell.nodes)] = True
+        return self._contested[position]
+
     def late_promotions(self, cell: int, at_us: int) -> list[tuple[int, cp_model.IntVar]]:
         """(GPUs on the cell, variable) of promotions that are still in the way at an instant."""
         held, jobs, out = self.problem.held, self.problem.jobs, []
-        for row in self.layout.cells[cell].rows:
+        for row in self._held_on.get(self.layout.cells[cell].first, ()):
             job = int(held.job[row])
             if job in self.p and promotion_end_us(self.problem, self.partition, job) > at_us:
                 gpus = 0
@@ -244,6 +256,14 @@ class ModelContext:
     def kind(self, index: int) -> Kind:
         """Kind by index."""
         return self.layout.kinds[index]
+
+
+def _rows_by_node(problem: Problem) -> dict[int, list[int]]:
+    """Rows of ``Problem.held`` of every node."""
+    out: dict[int, list[int]] = defaultdict(list)
+    for row, node in enumerate(problem.held.node.tolist()):
+        out[node].append(row)
+    return dict(out)
 
 
 def _dot(terms: Sequence[tuple[int, cp_model.IntVar]]) -> Linear:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Event
 
+import numpy as np
+
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
 from cpalloc.models.constraints import CONSTRAINTS
@@ -24,7 +26,7 @@ from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
 from cpalloc.models.objectives.inversion import inverted
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext
-from cpalloc.problem.problem import Decision, Hold, Problem, Tier, status_quo
+from cpalloc.problem.problem import Decision, Hold, JobState, Problem, Tier, status_quo
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import UnrealisableError, realise
@@ -139,6 +141,7 @@ class StrictOrder:
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
             if tier.name == "preemption":
                 self._tighten(index, self.clock.left(self.problem.options.deterministic) / 10)
+                self._spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
         self._settle()
         reason = "proved"
         if self.cancel is not None and self.cancel.is_set():
@@ -227,6 +230,8 @@ class StrictOrder:
     def _prepare(self, tier: Tier) -> None:
         """Tell apart at once what a tier is known to need, where its value is not at its floor yet."""
         values, floor = self.values[tier.name], OBJECTIVES[tier.name].floor(self.problem)
+        if tier.name == "preemption":
+            self._spare_the_dear(values[0])
         if tier.name == "fragmentation" and values > floor:
             late = late_shapes(self.problem, self.incumbent)
             if late:
@@ -234,6 +239,18 @@ class StrictOrder:
         elif tier.name == "locality" and values > floor:
             preferring = {j for j in self.incumbent.placement if self.problem.jobs.preferred_level[j] >= 0}
             self._repartition(replace(self.partition, single=self.partition.single | self._affordable(preferring)))
+
+    def _spare_the_dear(self, cost: int, number: int | None = None, gpus: int | None = None) -> None:
+        """Take for fixed what alone would exceed what all preemptions together may cost, number and hold.
+
+        Where nothing may be preempted any more, models shrink to the nodes that have something free.
+        """
+        jobs = self.problem.jobs
+        dear = jobs.preempt_cost > cost
+        if number is not None and gpus is not None:
+            dear |= (jobs.size > gpus) | (number == 0)
+        dear &= jobs.state == JobState.EVICTABLE
+        self._repartition(replace(self.partition, stays=frozenset(np.flatnonzero(dear).tolist())))
 
     def _affordable(self, jobs: set[int]) -> set[int]:
         """As many of some jobs, best rank first, as can be told apart in the time left: a variable each and node."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
+
 from cpalloc.models.base import Violation
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
@@ -20,6 +22,19 @@ _ALLOWED = {
 }
 
 
+def _worth_a_look(problem: Problem, decision: Decision) -> list[int]:
+    """All jobs but those that wait, or end, without a mode or a place, and those that stay as they ran."""
+    jobs, action = problem.jobs, decision.action
+    stays = (action == Action.KEEP) & (decision.mode == jobs.mode) & ~decision.promoted
+    ends = (action != Action.KEEP) & (action != Action.START) & (decision.mode == Mode.NONE) & ~decision.promoted
+    allowed = np.zeros((len(JobState), len(Action)), dtype=np.bool_)
+    for state, actions in _ALLOWED.items():
+        allowed[state, list(actions)] = True
+    look = ~allowed[jobs.state, action] | ~(stays | ends)
+    look[list(decision.placement)] = True
+    return [int(j) for j in np.flatnonzero(look)]
+
+
 class Gang:
     """A start has every replica, whole, in one pool; nothing else is placed."""
 
@@ -33,8 +48,9 @@ class Gang:
         """Nothing to add: a gang is counted as a whole, and its shape belongs to one pool."""
 
     def check(self, problem: Problem, decision: Decision) -> Iterator[Violation]:
-        """Job by job."""
-        for j, job in enumerate(problem.jobs.ids):
+        """Job by job, looking only at those that are not plainly as they were."""
+        for j in _worth_a_look(problem, decision):
+            job = problem.jobs.ids[j]
             action, state = Action(int(decision.action[j])), JobState(int(problem.jobs.state[j]))
             if action not in _ALLOWED[state]:
                 yield Violation(self.name, f"{job} is {state.name.lower()} and may not {action.name.lower()}", (job,))

@@ -54,9 +54,12 @@ class Spread:
         for other in ctx.kinds_on[c]:
             if other != k and ctx.kind(other).lone != ctx.kind(k).lone:
                 ctx.model.add(ctx.a[other, c] == 0).only_enforce_if(alone)
-        for row in cell.rows:
-            ctx.model.add_implication(alone, ctx.e[int(ctx.problem.held.job[row])])
-        if ctx.problem.nodes.company[cell.first]:
+        held = ctx.problem.held
+        there = held.job[held.node == cell.first].tolist()
+        for j in there:
+            if j in ctx.e:
+                ctx.model.add_implication(alone, ctx.e[j])
+        if ctx.problem.nodes.company[cell.first] or any(j not in ctx.e for j in there):
             ctx.model.add(alone == 0)
 
     def check(self, problem: Problem, decision: Decision) -> Iterator[Violation]:

@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 from cpalloc.models.base import PartSpec
 from cpalloc.models.earliest import Choice, Gang, cost_of_waiting, in_the_way, share, steps
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import US, Action, Decision, JobState, Mode, NodeState, Problem
+from cpalloc.problem.problem import US, Action, Decision, IntArray, JobState, Mode, NodeState, Problem
 from cpalloc.problem.releases import NEVER, start_release_us, timeout_us
 
 
@@ -52,14 +52,14 @@ class Delay:
             choices = steps(ctx.partition.instants, cost, 0, known)
             choice = cost_of_waiting(ctx, gang, choices, known, free_at, ctx.started(job))
             total = total + choice.cost
-            pools = frozenset(int(problem.nodes.pool[n]) for nodes in gang.domains for n in nodes)
+            pools = frozenset(int(problem.nodes.pool[nodes[0]]) for nodes in gang.domains)
             waiting.append((pools, gang, choice))
         for pools in sorted({p for p, _, _ in waiting}, key=sorted):
             inside = np.isin(problem.nodes.pool, sorted(pools)) & (problem.nodes.state == NodeState.READY)
             gangs = [(gang, choice) for p, gang, choice in waiting if p <= pools]
             if len(gangs) > 1:
-                share(ctx, gangs, np.flatnonzero(inside).tolist(), free_at)
-            _keep_claims(ctx, gangs, np.flatnonzero(inside).tolist(), free_at)
+                share(ctx, gangs, np.flatnonzero(inside), free_at)
+            _keep_claims(ctx, gangs, np.flatnonzero(inside), free_at)
         return (total,)
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class Delay:
         return (sum(delay_of(problem, decision, j) for j in decision.blocked),)
 
 
-def _keep_claims(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: Sequence[int], room: RoomAt) -> None:
+def _keep_claims(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: IntArray, room: RoomAt) -> None:
     """For every instant t: Σ_{gangs held by t} size ≤ GPUs of the pool that others leave by t (:meth:`RoomAt.back`)."""
     for at_us in sorted({t for _, choice in gangs for t, _ in choice.held_by}):
         held = [
@@ -78,7 +78,7 @@ def _keep_claims(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes:
         ]
         back = room.back(ctx, nodes, at_us)
         if back is not None:
-            left = sum(room(n, at_us) for n in nodes) - in_the_way(ctx, nodes, at_us) - back
+            left = int(room.at(at_us)[nodes].sum()) - in_the_way(ctx, nodes, at_us) - back
             ctx.model.add(dot(held) <= left)
 
 
@@ -103,13 +103,13 @@ def delay_of(problem: Problem, decision: Decision, job: int) -> int:
     return size * problem.policy.window_s
 
 
-def places(problem: Problem, job: int) -> list[list[int]]:
+def places(problem: Problem, job: int) -> list[IntArray]:
     """Nodes of every (domain of the required level, pool) that a job may use."""
     level = int(problem.jobs.required_level[job])
     out: dict[tuple[int, int], list[int]] = defaultdict(list)
     for n in np.flatnonzero(problem.eligibility[problem.jobs.eligibility[job]]).tolist():
         out[int(problem.topology.domain_of[level, n]), int(problem.nodes.pool[n])].append(n)
-    return [nodes for _, nodes in sorted(out.items())]
+    return [np.array(nodes, dtype=np.int64) for _, nodes in sorted(out.items())]
 
 
 class RoomAt:
@@ -117,9 +117,9 @@ class RoomAt:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self._stays: dict[int, list[tuple[int, int]]] = defaultdict(list)
         jobs = problem.jobs
         runs = (jobs.state == JobState.FIXED) & (jobs.mode == Mode.ALLOCATED)
+        stays: list[tuple[int, int, int]] = []
         for j in np.flatnonzero(runs).tolist():
             until = hopeful_release_us(problem, j)
             for rep in jobs.placement[j]:
@@ -127,23 +127,30 @@ class RoomAt:
                     gpus = rep.gpus
                     if rep.devices >= 0:
                         gpus = (rep.devices & problem.nodes.healthy_devices[rep.node]).bit_count()
-                    self._stays[rep.node].append((until, gpus))
+                    stays.append((rep.node, until, gpus))
+        self._stays: IntArray = np.array(stays, dtype=np.int64).reshape(len(stays), 3)
+        self._at: dict[int, IntArray] = {}
         self._leaving = self._over_share_jobs()
         self._spare: dict[int, cp_model.IntVar] = {}
 
-    def __call__(self, node: int, at_us: int) -> int:
-        """Healthy GPUs less those held beyond the instant."""
-        held = sum(gpus for until, gpus in self._stays[node] if until > at_us)
-        return max(0, int(self.problem.nodes.healthy[node]) - held)
+    def at(self, at_us: int) -> IntArray:
+        """Healthy GPUs of every node less those held beyond the instant."""
+        if at_us not in self._at:
+            node, until, gpus = self._stays.T
+            left = self.problem.nodes.healthy.copy()
+            beyond = until > at_us
+            np.subtract.at(left, node[beyond], gpus[beyond])
+            self._at[at_us] = np.maximum(left, 0)
+        return self._at[at_us]
 
-    def back(self, ctx: ModelContext, nodes: Sequence[int], at_us: int) -> Linear | None:
+    def back(self, ctx: ModelContext, nodes: IntArray, at_us: int) -> Linear | None:
         """What budgets over their share keep back: they give way only as far as they keep their claim.
 
         Σ_leaf back, back ≥ GPUs of the leaf's jobs on the nodes that leave by then only for others to claim, less
         what is preempted now, less max(0, granted − claim).
         """
         terms = []
-        for leaf, gone in self.gone(set(nodes), at_us).items():
+        for leaf, gone in self.gone(nodes, at_us).items():
             total = sum(g for _, g in gone)
             if leaf not in self._spare:
                 self._spare[leaf] = _spare(ctx, leaf)
@@ -153,22 +160,31 @@ class RoomAt:
             terms.append((1, var))
         return dot(terms) if terms else None
 
-    def gone(self, nodes: set[int], at_us: int) -> dict[int, list[tuple[int, int]]]:
+    def gone(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, int]]]:
         """Per leaf over its share, (job, GPUs on the nodes) of jobs that leave by then only for others to claim."""
-        jobs = self.problem.jobs
+        here = np.zeros(len(self.problem.nodes.names), dtype=np.bool_)
+        here[nodes] = True
         out: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for j, end in self._leaving:
-            gpus = sum(r.gpus for r in jobs.placement[j] if r.node in nodes)
-            if gpus and end <= at_us and timeout_us(self.problem, j) > at_us:
-                out[int(jobs.leaf[j])].append((j, gpus))
+        for j, leaf, end, timeout, on in self._leaving:
+            if end <= at_us < timeout:
+                gpus = sum(g for n, g in on if here[n])
+                if gpus:
+                    out[leaf].append((j, gpus))
         return dict(out)
 
-    def _over_share_jobs(self) -> list[tuple[int, int]]:
-        """(job, end of protection) of the allocated jobs that leave for others because their budget is over share."""
+    def _over_share_jobs(self) -> list[tuple[int, int, int, int, list[tuple[int, int]]]]:
+        """(job, leaf, end of protection, timeout, (node, GPUs) …) of the allocated jobs that leave for others because
+        their budget is over its share."""
         problem, jobs = self.problem, self.problem.jobs
         runs = (jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE)
         return [
-            (j, max(problem.now_us, int(jobs.protected_until_us[j])))
+            (
+                j,
+                int(jobs.leaf[j]),
+                max(problem.now_us, int(jobs.protected_until_us[j])),
+                timeout_us(problem, j),
+                [(r.node, r.gpus) for r in jobs.placement[j] if r.node >= 0],
+            )
             for j in np.flatnonzero(runs & (jobs.mode == Mode.ALLOCATED)).tolist()
             if problem.budgets.over_share(int(jobs.leaf[j]))
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from cpalloc.metrics.occupancy import gives_back, node_use
 from cpalloc.models.base import PartSpec
 from cpalloc.models.earliest import Gang, cost_of_waiting, steps
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import US, Decision, JobState, NodeState, Problem, Shape, status_quo
+from cpalloc.problem.problem import US, Decision, IntArray, JobState, NodeState, Problem, Shape, status_quo
 
 
 class Fragmentation:
@@ -146,34 +145,31 @@ class BaseRoom:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.room = room_after(problem, status_quo(problem))
-        self._known: dict[tuple[int, int], int] = {}
+        self._at: dict[int, IntArray] = {}
 
-    def __call__(self, node: int, at_us: int) -> int:
-        """GPUs of a node available by an instant."""
-        key = (node, at_us)
-        if key not in self._known:
-            self._known[key] = self._count(node, at_us)
-        return self._known[key]
+    def at(self, at_us: int) -> IntArray:
+        """GPUs of every node available by an instant."""
+        if at_us not in self._at:
+            room = self.room
+            there = room.instants_us[room.release] <= at_us - self.problem.now_us
+            count = np.concatenate(([0], np.cumsum(there)))
+            self._at[at_us] = count[room.first[1:]] - count[room.first[:-1]]
+        return self._at[at_us]
 
-    def _count(self, node: int, at_us: int) -> int:
-        first, last = int(self.room.first[node]), int(self.room.first[node + 1])
-        instants = self.room.instants_us[self.room.release[first:last]]
-        return int((instants <= at_us - self.problem.now_us).sum())
-
-    def back(self, ctx: ModelContext, nodes: Sequence[int], at_us: int) -> None:
+    def back(self, ctx: ModelContext, nodes: IntArray, at_us: int) -> None:
         """Nothing is kept back: whether an owner would yield is the policy's business."""
 
     def time_s(self, shape: Shape) -> int:
         """Seconds until a shape fits with nothing started: starts only protect more."""
         return time_to_place_s(self.problem, self.room, shape)
 
-    def places(self, shape: Shape) -> list[list[int]]:
+    def places(self, shape: Shape) -> list[IntArray]:
         """Nodes of every (domain of the shape's level, pool)."""
         nodes, out = self.problem.nodes, defaultdict(list)
         for n in np.flatnonzero(nodes.state == NodeState.READY).tolist():
             if shape.pool in (-1, int(nodes.pool[n])):
                 out[int(self.problem.topology.domain_of[shape.level, n]), int(nodes.pool[n])].append(n)
-        return [members for _, members in sorted(out.items())]
+        return [np.array(members, dtype=np.int64) for _, members in sorted(out.items())]
 
 
 def waiting_floor(problem: Problem) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 from typing import ClassVar
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
@@ -15,7 +16,7 @@ from cpalloc.problem.grants import borrowed
 from cpalloc.problem.problem import Decision, JobState, Mode, Problem
 
 MAX_TABLE = 4096
-"""Most GPUs that may be lent for the split to be tabulated; beyond it the tier is not modelled (bound 0)."""
+"""Most totals for which the split is tabulated; where more are possible the tier is not modelled (bound 0)."""
 
 
 class Lend:
@@ -34,17 +35,18 @@ class Lend:
         problem, model = ctx.problem, ctx.model
         demand = borrow_demand(problem)
         leaves = [leaf for leaf, wanted in enumerate(demand) if wanted]
-        most = sum(demand)
-        if not leaves or most > MAX_TABLE:
+        least, most = lent_range(problem, demand)
+        if not leaves or most - least > MAX_TABLE:
             return (0,)
-        splits = ctx.memo("lend", lambda: table(most, problem.budgets.share, demand))
-        total = model.new_int_var(0, most, "lent")
-        model.add(total == ctx.borrowed(range(len(demand))))
+        rule = Split(problem.budgets.share, demand)
+        splits = ctx.memo("lend", lambda: [rule.at(total) for total in range(least, most + 1)])
+        above = model.new_int_var(0, most - least, "lent")
+        model.add(above + least == ctx.borrowed(range(len(demand))))
         terms: list[tuple[int, cp_model.IntVar]] = []
         for leaf in leaves:
             column = [row[leaf] for row in splits]
-            target = model.new_int_var(0, max(column), f"target{leaf}")
-            model.add_element(total, column, target)
+            target = model.new_int_var(min(column), max(column), f"target{leaf}")
+            model.add_element(above, column, target)
             quarters = [model.new_int_var(0, max(column), f"lack{leaf},{k}") for k in range(4)]
             for quarter in quarters:
                 model.add(quarter <= target)
@@ -66,52 +68,87 @@ class Lend:
 def borrow_demand(problem: Problem) -> list[int]:
     """GPUs every leaf could borrow: what it borrows now and stays, and its pending jobs that may."""
     jobs = problem.jobs
-    out = [0] * len(problem.budgets.share)
-    for j in range(len(jobs)):
-        stays = jobs.state[j] in (JobState.FIXED, JobState.EVICTABLE) and jobs.mode[j] == Mode.BORROWED
-        if jobs.leaf[j] >= 0 and (stays or (jobs.state[j] == JobState.PENDING and jobs.may_borrow[j])):
-            out[int(jobs.leaf[j])] += int(jobs.size[j])
-    return out
+    runs = (jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE)
+    counts = (jobs.leaf >= 0) & (
+        (runs & (jobs.mode == Mode.BORROWED)) | ((jobs.state == JobState.PENDING) & jobs.may_borrow)
+    )
+    out = np.zeros(len(problem.budgets.share), dtype=np.int64)
+    np.add.at(out, jobs.leaf[counts], jobs.size[counts])
+    return [int(x) for x in out]
 
 
-def table(most: int, share: Sequence[Fraction], demand: Sequence[int]) -> list[list[int]]:
-    """:func:`split` of every total from 0 to ``most``."""
-    return [split(total, share, demand) for total in range(most + 1)]
+def lent_range(problem: Problem, demand: Sequence[int]) -> tuple[int, int]:
+    """Least and most GPUs that can be lent after the round.
+
+    At least what borrows and stays whatever is decided. At most everything that borrows now, what is free, and what
+    allocated work may be made to leave.
+    """
+    jobs, held = problem.jobs, problem.held
+    borrows = jobs.mode == Mode.BORROWED
+    fixed = int(jobs.size[borrows & (jobs.state == JobState.FIXED) & (jobs.leaf >= 0)].sum())
+    runs = int(jobs.size[borrows & ((jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE))].sum())
+    leaves = int(held.gpus[jobs.mode[held.job] == Mode.ALLOCATED].sum())
+    most = min(sum(demand), runs + int(problem.nodes.free_gpus.sum()) + leaves)
+    return fixed, max(fixed, most)
 
 
-def split(total: int, share: Sequence[Fraction], demand: Sequence[int]) -> list[int]:
-    """Max-min split of ``total`` GPUs by share, nobody over its demand; whole GPUs by largest remainder.
+class Split:
+    """Max-min split of a number of lent GPUs by share, nobody over its demand; whole GPUs by largest remainder.
 
     Leaves are raised together, each at the pace of its share, until its demand is met; leaves without a share get what
     is left over, all at one pace. Ties by leaf order, which is name order. Exact: in units of 1 / denominator.
+
+    Parameters
+    ----------
+    share, demand
+        Of every leaf.
     """
-    scale = lcm(*(s.denominator for s in share)) if share else 1
-    pace = [int(s * scale) for s in share]
-    total = min(total, sum(demand))
-    funded = [i for i, p in enumerate(pace) if p]
-    first = min(total, sum(demand[i] for i in funded))
-    out = _raise(first, {i: pace[i] for i in funded}, demand)
-    rest = _raise(total - first, {i: 1 for i, p in enumerate(pace) if not p}, demand)
-    return [out.get(i, rest.get(i, 0)) for i in range(len(share))]
+
+    def __init__(self, share: Sequence[Fraction], demand: Sequence[int]) -> None:
+        scale = lcm(*(s.denominator for s in share)) if share else 1
+        pace = [s.numerator * (scale // s.denominator) for s in share]
+        self._demand = demand
+        self._funded = _Pool({i: p for i, p in enumerate(pace) if p}, demand)
+        self._others = _Pool({i: 1 for i, p in enumerate(pace) if not p}, demand)
+
+    def at(self, total: int) -> list[int]:
+        """Every leaf's part of a total."""
+        out = [0] * len(self._demand)
+        first = min(total, self._funded.demand)
+        self._funded.fill(first, out)
+        self._others.fill(min(total - first, self._others.demand), out)
+        return out
 
 
-def _raise(total: int, pace: dict[int, int], demand: Sequence[int]) -> dict[int, int]:
-    """Water filling: all at their pace, until each one's demand or the total is met."""
-    out = dict.fromkeys(pace, 0)
-    left, weight = total, sum(pace.values())
-    order = sorted((i for i in pace if demand[i]), key=lambda i: (Fraction(demand[i], pace[i]), i))
-    weight -= sum(p for i, p in pace.items() if not demand[i])
-    for position, i in enumerate(order):
-        if left * pace[i] >= demand[i] * weight:
-            out[i] = demand[i]
-            left -= demand[i]
-            weight -= pace[i]
-            continue
-        still = order[position:]
-        for k in still:
-            out[k] = left * pace[k] // weight
-        spare = left - sum(out[k] for k in still)
-        for k in sorted(still, key=lambda k: (-(left * pace[k] % weight), k))[:spare]:
-            out[k] += 1
-        break
-    return out
+class _Pool:
+    """Leaves that are raised together, those whose demand is met first in front."""
+
+    def __init__(self, pace: Mapping[int, int], demand: Sequence[int]) -> None:
+        wanting = [i for i in pace if demand[i]]
+        self._order = sorted(wanting, key=lambda i: (Fraction(demand[i], pace[i]), i))
+        self._pace, self._want = pace, demand
+        self._weight = sum(pace[i] for i in wanting)
+        self.demand = sum(demand[i] for i in wanting)
+
+    def fill(self, total: int, out: list[int]) -> None:
+        """Water filling: all at their pace, until each one's demand or the total is met."""
+        pace, want = self._pace, self._want
+        left, weight = total, self._weight
+        for position, i in enumerate(self._order):
+            if left * pace[i] >= want[i] * weight:
+                out[i] = want[i]
+                left -= want[i]
+                weight -= pace[i]
+                continue
+            still = self._order[position:]
+            for k in still:
+                out[k] = left * pace[k] // weight
+            spare = left - sum(out[k] for k in still)
+            for k in sorted(still, key=lambda k: (-(left * pace[k] % weight), k))[:spare]:
+                out[k] += 1
+            return
+
+
+def split(total: int, share: Sequence[Fraction], demand: Sequence[int]) -> list[int]:
+    """:class:`Split` of one total."""
+    return Split(share, demand).at(total)
