@@ -1,0 +1,1 @@
+"""What if: replay a workload under a policy, event by event, and see what changes."""

@@ -1,0 +1,1 @@
+"""Policies a workload can be replayed under, one small file each."""
