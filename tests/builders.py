@@ -23,7 +23,9 @@ import numpy as np
 
 from cpalloc.entitlement import projected_ratio_key
 from cpalloc.models.base import Constraint
-from cpalloc.problem.compile.nodes import Hardware, occupancy
+from cpalloc.problem.compile.nodes import Hardware
+from cpalloc.problem.compile.occupancy import occupancy
+from cpalloc.problem.compile.stays import stays_of
 from cpalloc.problem.problem import (
     US,
     Action,
@@ -43,6 +45,7 @@ from cpalloc.problem.problem import (
     Shape,
     status_quo,
 )
+from cpalloc.problem.replicas import by_node
 from cpalloc.topology import Topology
 
 NOW_US = 1_795_000_000 * US
@@ -144,7 +147,8 @@ def problem(
     hw, topology = _hardware(hosts, specs), _topology(hosts, levels)
     policy = Policy(7 * 24 * HOUR, HOUR, 8 * HOUR, 900, preempt_under_share, 4, max_preempted_gpus, ())
     columns = _jobs(rows, hosts, hw, topology, purse, policy)
-    there, held = occupancy(hw, columns.state, columns.resources, columns.exclusive, columns.placement)
+    stays = stays_of(by_node(places) for places in columns.placement)
+    there, held = occupancy(hw, columns.state, columns.resources, columns.exclusive, stays)
     return Problem(
         now_us=NOW_US,
         topology=topology,

@@ -23,7 +23,7 @@ from cpalloc.models.constraints.preemption import beneficiaries
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.round import build
-from cpalloc.problem.compile import Compiled, compile_round
+from cpalloc.problem.compile import CompileCache, Compiled, compile_round
 from cpalloc.problem.decode import (
     budget_rows,
     decisions,
@@ -82,10 +82,17 @@ def solve(round_: Round, *, cancel: Event | None = None) -> Allocation:
     return _decode(round_, solved, began)
 
 
-def solve_round(round_: Round, *, cancel: Event | None = None, began: float | None = None) -> Solved:
-    """Compile, solve and guard; the inside of :func:`solve`."""
+def solve_round(
+    round_: Round,
+    *,
+    cancel: Event | None = None,
+    began: float | None = None,
+    cache: CompileCache | None = None,
+    trusted: bool = False,
+) -> Solved:
+    """Compile, solve and guard; the inside of :func:`solve`. ``cache``, ``trusted``: as in :func:`compile_round`."""
     began = time.perf_counter() if began is None else began
-    compiled = compile_round(round_)
+    compiled = compile_round(round_, cache=cache, trusted=trusted)
     compile_s = time.perf_counter() - began
     problem = compiled.problem
     broken: list[Violation]

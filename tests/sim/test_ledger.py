@@ -136,3 +136,16 @@ def test_the_state_keeps_charges_of_leaves_over_a_change_of_budgets() -> None:
     assert state.ledger.shares == [1, 0]
     assert state.ledger.all_charged(50) == [400, 0]
     assert state.budgets_version == 1
+
+
+def test_before_the_start_only_the_prior_time_is_owed() -> None:
+    # 10 GPUs, a quarter of them for 20 s before the start: 50 GPU-s; then 2.5 a second until the window is full
+    book = Ledger(["l0"], 0, 100, 10, (Fraction(1, 4),), prior_s=20)
+    assert [book.owed(0, t) for t in (0, 20, 80, 100, 140)] == [50, 100, 250, 250, 250]
+
+
+def test_a_simulation_begins_with_one_charge_horizon_owed() -> None:
+    state = State(world([job("a", 0, 1, 60)]), SimConfig())
+    assert sum(state.ledger.owed(leaf, 0) for leaf in range(len(state.ledger.leaf_names))) == 8 * HOUR
+    longer = State(world([job("a", 0, 1, 60)]), SimConfig(prior_s=2 * HOUR))
+    assert sum(longer.ledger.owed(leaf, 0) for leaf in range(len(longer.ledger.leaf_names))) == 16 * HOUR

@@ -9,6 +9,7 @@ and the solver refines where a realised answer shows that the difference matters
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -153,19 +154,43 @@ def promotion_end_us(problem: Problem, partition: Partition, job: int) -> int:
     return problem.now_us + int(problem.jobs.min_runtime_s[job]) * US
 
 
-def _sharing(problem: Problem, job: int) -> tuple[bool, int, bool]:
-    """Whether (same_gpu_group, max_per_node, exclusive) can bind for a job on any node it may use; else neutral."""
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What of a pending job's terms can bind, and where: the same under every partition.
+
+    ``group``, ``limit``, ``exclusive``: same_gpu_group, max_per_node (0: none) and exclusive nodes, neutral where they
+    cannot bind on any node the job may use. ``pools``: those of its nodes.
+    """
+
+    group: bool
+    limit: int
+    exclusive: bool
+    pools: tuple[int, ...]
+
+
+def terms_of(problem: Problem) -> dict[int, _Terms]:
+    """The terms of every pending job."""
     jobs, nodes = problem.jobs, problem.nodes
-    eligible = np.flatnonzero(problem.eligibility[jobs.eligibility[job]])
-    g, replicas = int(jobs.gpus_per_replica[job]), int(jobs.replicas[job])
-    limit = int(jobs.max_per_node[job])
-    healthy = nodes.healthy[eligible]
-    if limit and (replicas <= limit or not bool(np.any(healthy // g > limit))):
-        limit = 0
-    exclusive = bool(jobs.exclusive[job]) and bool(np.any(healthy != g))
-    split = g > 1 and any(len(nodes.groups[n]) > 1 for n in eligible)
-    group = bool(jobs.same_gpu_group[job]) and (split or bool(nodes.unknown_devices[eligible].any()))
-    return group, limit, exclusive
+    split = np.array([len(groups) > 1 for groups in nodes.groups], dtype=np.bool_)
+    known: dict[object, _Terms] = {}
+    out: dict[int, _Terms] = {}
+    for j in np.flatnonzero(jobs.state == JobState.PENDING).tolist():
+        g, replicas, limit = int(jobs.gpus_per_replica[j]), int(jobs.replicas[j]), int(jobs.max_per_node[j])
+        exclusive, group = bool(jobs.exclusive[j]), bool(jobs.same_gpu_group[j])
+        key = (int(jobs.eligibility[j]), g, replicas if limit else 0, limit, exclusive, group)
+        if key not in known:
+            eligible = problem.eligibility[jobs.eligibility[j]]
+            healthy = nodes.healthy[eligible]
+            if limit and (replicas <= limit or not bool(np.any(healthy // g > limit))):
+                limit = 0
+            known[key] = _Terms(
+                group=group and bool((g > 1 and split[eligible].any()) or nodes.unknown_devices[eligible].any()),
+                limit=limit,
+                exclusive=exclusive and bool(np.any(healthy != g)),
+                pools=tuple(np.unique(nodes.pool[eligible]).tolist()),
+            )
+        out[j] = known[key]
+    return out
 
 
 def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
@@ -235,20 +260,17 @@ def most_slots(problem: Problem, cell: Cell, kind: Kind) -> int:
     return min(most, kind.max_per_node) if kind.max_per_node else most
 
 
-def layout(problem: Problem, partition: Partition) -> Layout:
-    """Lay out a round under a partition: which cells, kinds, shapes and starts the model has."""
+def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] | None = None) -> Layout:
+    """Lay out a round under a partition: which cells, kinds, shapes and starts the model has.
+
+    ``terms``: :func:`terms_of` the problem where they are at hand.
+    """
     jobs, out = problem.jobs, Layout()
     kind_of: dict[Kind, int] = {}
     shape_of: dict[Shape, int] = {}
     level_node = len(problem.topology.levels) - 1
-    pending = np.flatnonzero(jobs.state == JobState.PENDING).tolist()
-    sharing = {j: _sharing(problem, j) for j in pending}
-    pools_of = {
-        e: np.unique(problem.nodes.pool[problem.eligibility[e]]).tolist()
-        for e in {int(jobs.eligibility[j]) for j in pending}
-    }
-    for j in pending:
-        group, limit, exclusive = sharing[j]
+    for j, term in (terms_of(problem) if terms is None else terms).items():
+        group, limit, exclusive = term.group, term.limit, term.exclusive
         g, replicas, level = int(jobs.gpus_per_replica[j]), int(jobs.replicas[j]), int(jobs.required_level[j])
         resources = tuple(int(x) for x in jobs.resources[j])
         if level == level_node and not (group or limit):
@@ -260,7 +282,7 @@ def layout(problem: Problem, partition: Partition) -> Layout:
             if not may:
                 continue
             shapes = []
-            for pool in pools_of[int(jobs.eligibility[j])]:
+            for pool in term.pools:
                 lone = j if limit or exclusive else -1
                 party = party_of(problem, partition, j, mode)
                 kind = Kind(pool, g, resources, int(jobs.eligibility[j]), group, lone, limit, exclusive, party)

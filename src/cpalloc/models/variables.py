@@ -21,7 +21,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import Objective
-from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout, promotion_end_us
+from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout, promotion_end_us, terms_of
 from cpalloc.problem.problem import BoolArray, JobState, Mode, Problem
 
 Linear = cp_model.LinearExpr | int
@@ -35,7 +35,7 @@ class ModelContext:
         self.problem = problem
         self._memo: dict[object, object] = {} if memo is None else memo
         self.partition = partition
-        self.layout: Layout = layout(problem, partition)
+        self.layout: Layout = layout(problem, partition, self.memo("terms", lambda: terms_of(problem)))
         self.model = cp_model.CpModel()
         self.y: dict[tuple[int, Mode], cp_model.IntVar] = {}
         self.z: dict[tuple[int, int], cp_model.IntVar] = {}

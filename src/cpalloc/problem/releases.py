@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpalloc.problem.grants import granted
-from cpalloc.problem.problem import US, Action, Decision, Mode, Problem
+from cpalloc.problem.problem import US, Action, Decision, IntArray, Mode, Problem
 
 NEVER = 2**62
 """Release of a job of which nobody knows when it leaves, in microseconds."""
@@ -33,11 +33,12 @@ def start_release_us(problem: Problem, job: int) -> int:
     return release
 
 
-def release_us(problem: Problem, decision: Decision, job: int) -> int:
+def release_us(problem: Problem, decision: Decision, job: int, have: IntArray | None = None) -> int:
     """Instant by which a job that runs after the decision stands in no allocated gang's way.
 
     Borrowed work never does. A kept allocated job leaves when its protection ends if its budget is over its share and
-    keeps its claim without it; otherwise at its timeout; otherwise never.
+    keeps its claim without it; otherwise at its timeout; otherwise never. ``have`` is ``granted(problem, decision)``
+    where the caller has it already.
     """
     jobs = problem.jobs
     if decision.mode[job] != Mode.ALLOCATED:
@@ -46,7 +47,7 @@ def release_us(problem: Problem, decision: Decision, job: int) -> int:
         return start_release_us(problem, job)
     release = max(problem.now_us, timeout_us(problem, job))
     leaf = int(jobs.leaf[job])
-    have = int(granted(problem, decision)[leaf])
-    if problem.budgets.over_share(leaf) and have - int(jobs.size[job]) >= int(problem.budgets.claim[leaf]):
+    have = granted(problem, decision) if have is None else have
+    if problem.budgets.over_share(leaf) and int(have[leaf]) - int(jobs.size[job]) >= int(problem.budgets.claim[leaf]):
         release = min(release, max(problem.now_us, int(jobs.protected_until_us[job])))
     return release

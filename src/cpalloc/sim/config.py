@@ -28,6 +28,12 @@ class SimConfig:
         When it stops; what happens at this very instant is not seen any more. None: when nothing is left to happen.
     sample_interval_s : int
         Distance of the samples of the state. 0: none.
+    warm_up_s : int
+        Measures leave out this much of the beginning: capacity, delivery and runs count from its end, waits only of
+        jobs submitted after it. The cluster starts empty, and filling it up says little about a policy.
+    prior_s : int, optional
+        So long before the start the cluster is taken to have been in service, unused: what is owed from the beginning.
+        None: the charge horizon, so that ratios soon say what they say in the middle of a year.
     seed : int
         Written to the history; what is random is drawn when the workload is made.
     """
@@ -38,14 +44,18 @@ class SimConfig:
     start_s: int = 0
     until_s: int | None = None
     sample_interval_s: int = 3600
+    warm_up_s: int = 0
+    prior_s: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         issues = [
             Issue("range", name, "must not be negative")
-            for name in ("round_interval_s", "heartbeat_s", "sample_interval_s")
+            for name in ("round_interval_s", "heartbeat_s", "sample_interval_s", "warm_up_s")
             if getattr(self, name) < 0
         ]
+        if self.prior_s is not None and self.prior_s < 1:
+            issues.append(Issue("range", "prior_s", "must be at least 1 s: before anything is owed nothing is funded"))
         if self.until_s is not None and self.until_s < self.start_s:
             issues.append(Issue("range", "until_s", f"must not be before the start at {self.start_s} s"))
         if issues:

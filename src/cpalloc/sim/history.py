@@ -139,7 +139,8 @@ class History:
     ``node_names``: nodes in the order that ``Places.node`` counts in, which is by name.
     ``capacity_s`` / ``capacity_gpus``: steps of the in-service GPUs; ``installed_gpus`` all of them.
     ``share_s`` (K) / ``share`` (K x L): steps of the leaves' shares.
-    ``job_end`` (length J) is a :class:`JobEnd`; ``finished_s`` when it left for good, -1.
+    ``job_end`` (length J) is a :class:`JobEnd`; ``finished_s`` when it left for good, -1. ``warm_up_s``: so long after
+    the start the measures begin; until then the cluster fills up.
     """
 
     workload: Workload
@@ -162,4 +163,5 @@ class History:
     finished_s: IntArray
     node_names: tuple[str, ...] = ()
     interrupted: bool = False
+    warm_up_s: int = 0
     notes: tuple[str, ...] = ()

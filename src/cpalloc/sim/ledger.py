@@ -64,7 +64,7 @@ class Ledger:
     """Charged and owed per leaf over the window.
 
     Before the start nothing was charged, while the cluster was in service as it is at the start, under the shares of
-    the start: every leaf begins with ratio 0 and a full window of what it is owed.
+    the start, for ``prior_s`` seconds (None: a whole window): every leaf begins with ratio 0.
 
     Parameters
     ----------
@@ -80,12 +80,21 @@ class Ledger:
     __slots__ = ("_charged", "_eras", "_window_s", "leaf_names")
 
     def __init__(
-        self, leaf_names: Sequence[str], start_s: int, window_s: int, in_service_gpus: int, shares: Sequence[Fraction]
+        self,
+        leaf_names: Sequence[str],
+        start_s: int,
+        window_s: int,
+        in_service_gpus: int,
+        shares: Sequence[Fraction],
+        *,
+        prior_s: int | None = None,
     ) -> None:
         self.leaf_names = tuple(leaf_names)
         self._window_s = window_s
         self._charged = [Meter(start_s - 1, window_s, 0) for _ in leaf_names]
-        self._eras = deque([_Era(shares, Meter(start_s - 1, window_s, in_service_gpus))])
+        served = Meter(start_s - (window_s if prior_s is None else prior_s) - 1, window_s, 0)
+        served.step(start_s - (window_s if prior_s is None else prior_s), in_service_gpus)
+        self._eras = deque([_Era(shares, served)])
 
     @property
     def shares(self) -> list[Fraction]:

@@ -170,6 +170,7 @@ class Recorder:
             job_end=np.array(self.job_end, dtype=np.int64),
             finished_s=np.array(self.finished_s, dtype=np.int64),
             interrupted=interrupted,
+            warm_up_s=state.config.warm_up_s,
             notes=notes,
         )
 

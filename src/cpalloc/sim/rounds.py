@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,12 +19,22 @@ from cpalloc.schema.answer import ReservationRow
 from cpalloc.schema.types import NodeState as WireNodeState
 from cpalloc.schema.types import RunMode
 from cpalloc.sim.columns import NODE_STATES
-from cpalloc.sim.state import State
+from cpalloc.sim.state import NodePlaces, State
 from cpalloc.sim.workload import WorkJob
 
 _WIRE_STATES = {inside: outside for outside, inside in NODE_STATES.items()}
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class _Run(NamedTuple):
+    """What the row of a running job follows from."""
+
+    places: NodePlaces
+    started_s: int
+    mode: Mode
+    allocated_since_s: int
+    checkpointed_s: int
 
 
 class RoundMaker:
@@ -39,6 +49,7 @@ class RoundMaker:
     def __init__(self, options: wire.Options) -> None:
         self._options = options
         self._pending: dict[int, wire.Job] = {}
+        self._running: dict[int, tuple[_Run, wire.Job]] = {}
         self._cluster: tuple[list[object], wire.Cluster] | None = None
 
     def make(
@@ -53,9 +64,8 @@ class RoundMaker:
         reservations
             Promises of the last answer.
         """
-        jobs = state.workload.jobs
-        shown = [*queue, *state.running]
-        rows = [self._job(state, job) for job in shown]
+        jobs, waiting = state.workload.jobs, list(queue)
+        rows = [*(self._pending_row(state, job) for job in waiting), *self._running_rows(state)]
         round_ = Round.model_construct(
             schema_version=1,
             now=self._instant(state, state.now_s),
@@ -67,37 +77,59 @@ class RoundMaker:
             policy=state.config.site,
             options=self._options,
         )
-        return round_, {jobs[job].id: job for job in shown}
+        return round_, {jobs[job].id: job for job in (*waiting, *state.running)}
 
     @staticmethod
     def _instant(state: State, at_s: int) -> datetime:
         return state.workload.epoch + timedelta(seconds=at_s)
 
-    def _job(self, state: State, job: int) -> wire.Job:
+    def _instant_or_none(self, state: State, at_s: int) -> datetime | None:
+        return None if at_s < 0 else self._instant(state, at_s)
+
+    def _pending_row(self, state: State, job: int) -> wire.Job:
         if job not in self._pending:
             self._pending[job] = _pending(state, state.workload.jobs[job], job)
-        row = self._pending[job]
-        if state.mode[job] is Mode.NONE:
-            return row
+        return self._pending[job]
+
+    def _running_rows(self, state: State) -> list[wire.Job]:
+        """Rows of the running jobs; those that have not changed since the last round are the same objects."""
+        before, self._running = self._running, {}
+        for job in state.running:
+            run = _Run(
+                state.places[job],
+                state.started_s[job],
+                state.mode[job],
+                state.allocated_since_s[job],
+                state.checkpointed_s(job),
+            )
+            known = before.get(job)
+            if known is None or known[0] != run:
+                stays = known is not None and known[0].places is run.places
+                placement = known[1].running.placement if known and stays and known[1].running else None
+                known = run, self._running_row(state, job, run, placement)
+            self._running[job] = known
+        return [row for _, row in self._running.values()]
+
+    def _running_row(self, state: State, job: int, run: _Run, placement: tuple[wire.Placement, ...] | None) -> wire.Job:
         names, each = state.nodes.names, state.jobs.gpus_per_replica[job]
-        checkpointed_s = state.checkpointed_s(job)
-        running = wire.Running.model_construct(
-            mode=RunMode.ALLOCATED if state.mode[job] is Mode.ALLOCATED else RunMode.BORROWED,
-            placed_at=self._instant(state, state.started_s[job]),
-            started_at=self._instant(state, state.started_s[job]),
-            allocated_since=None
-            if state.allocated_since_s[job] < 0
-            else self._instant(state, state.allocated_since_s[job]),
-            checkpointed_at=None if checkpointed_s < 0 else self._instant(state, checkpointed_s),
-            placement=tuple(
+        if placement is None:
+            placement = tuple(
                 wire.Placement.model_construct(node=names[node], gpus=devices)
-                for node, mask in state.places[job]
+                for node, mask in run.places
                 for devices in _replicas(mask, each)
-            ),
+            )
+        started_at = self._instant(state, run.started_s)
+        running = wire.Running.model_construct(
+            mode=RunMode.ALLOCATED if run.mode is Mode.ALLOCATED else RunMode.BORROWED,
+            placed_at=started_at,
+            started_at=started_at,
+            allocated_since=self._instant_or_none(state, run.allocated_since_s),
+            checkpointed_at=self._instant_or_none(state, run.checkpointed_s),
+            placement=placement,
             stopping=False,
             utilisation=None,
         )
-        return _changed(row, running=running)
+        return _changed(self._pending_row(state, job), running=running)
 
     def _cluster_of(self, state: State) -> wire.Cluster:
         known: list[object] = list(state.node_state)
@@ -134,10 +166,15 @@ def _pending(state: State, job: WorkJob, index: int) -> wire.Job:
 
 
 def _budgets(state: State) -> tuple[wire.Budget, ...]:
-    """The present tree with what its leaves were charged and are owed over the window."""
+    """The present tree with what its leaves were charged and are owed over the window.
+
+    A leaf that is in the tree no more while its jobs still run stays for as long, without a weight.
+    """
     ledger, now_s = state.ledger, state.now_s
     leaf_of = {name: i for i, name in enumerate(ledger.leaf_names)}
-    parents = {b.parent for b in state.budgets}
+    parents, named = {b.parent for b in state.budgets}, {b.name for b in state.budgets}
+    used = {ledger.leaf_names[state.jobs.leaf[job]] for job in state.running}
+    gone = tuple(wire.Budget(name=name, weight=0) for name in sorted(used - named))
     return tuple(
         b
         if b.name in parents
@@ -146,7 +183,7 @@ def _budgets(state: State) -> tuple[wire.Budget, ...]:
             charged_gpu_seconds=ledger.charged(leaf_of[b.name], now_s),
             owed_gpu_seconds=ledger.owed(leaf_of[b.name], now_s),
         )
-        for b in state.budgets
+        for b in (*state.budgets, *gone)
     )
 
 

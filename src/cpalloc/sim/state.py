@@ -144,7 +144,12 @@ class State:
         self.budgets: tuple[Budget, ...] = workload.budgets
         self.budgets_version = 0
         self.ledger = Ledger(
-            leaves, config.start_s, config.site.window, self.in_service_gpus, self._shares(leaves, workload.budgets)
+            leaves,
+            config.start_s,
+            config.site.window,
+            self.in_service_gpus,
+            self._shares(leaves, workload.budgets),
+            prior_s=config.site.charge_horizon if config.prior_s is None else config.prior_s,
         )
 
     # What a policy may ask.

@@ -16,7 +16,7 @@ import numpy as np
 
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import start_release_us
-from cpalloc.solver.placing import GreedyState, best_free, place, within_caps
+from cpalloc.solver.placing import GreedyState, best_free, place, wish_of, within_caps
 from cpalloc.solver.prune import prune
 from cpalloc.solver.room import make_room
 
@@ -38,10 +38,10 @@ def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
     if mode is Mode.ALLOCATED:
         wanted |= jobs.may_promote
     queues: dict[int, list[int]] = defaultdict(list)
-    for j in np.flatnonzero(wanted).tolist():
-        queues[int(jobs.leaf[j])].append(j)
-    for queue in queues.values():
-        queue.sort(key=lambda j: int(jobs.order[j]))
+    ordered = np.flatnonzero(wanted)
+    ordered = ordered[np.argsort(jobs.order[ordered], kind="stable")]
+    for j, leaf in zip(ordered.tolist(), jobs.leaf[ordered].tolist(), strict=True):
+        queues[leaf].append(j)
     return queues
 
 
@@ -63,12 +63,18 @@ def _serve_entitlements(state: GreedyState) -> None:
         push(leaf, 0)
     while heap:
         _, _, leaf, position = heapq.heappop(heap)
-        job = queues[leaf][position]
-        if problem.jobs.state[job] == JobState.PENDING:
-            start(state, job, Mode.ALLOCATED, may_preempt=True)
-        else:
-            _promote(state, job)
-        push(leaf, position + 1)
+        # A job that cannot start changes nothing, so its budget is still the one to be served.
+        served = False
+        while not served and position < len(queues[leaf]):
+            served = _start_or_promote(state, queues[leaf][position])
+            position += 1
+        push(leaf, position)
+
+
+def _start_or_promote(state: GreedyState, job: int) -> bool:
+    if state.problem.jobs.state[job] == JobState.PENDING:
+        return start(state, job, Mode.ALLOCATED, may_preempt=True)
+    return _promote(state, job)
 
 
 def _serve_beyond(state: GreedyState) -> None:
@@ -89,61 +95,64 @@ def _lend(state: GreedyState) -> None:
     def push(leaf: int, position: int) -> None:
         if position < len(queues[leaf]):
             weight = share[leaf] or Fraction(1, 10**9)
-            heapq.heappush(heap, (Fraction(state.borrowed[leaf]) / weight, leaf, position))
+            heapq.heappush(heap, (state.borrowed[leaf] / weight, leaf, position))
 
     for leaf in sorted(queues):
         push(leaf, 0)
     while heap:
         _, leaf, position = heapq.heappop(heap)
-        job = queues[leaf][position]
-        if state.decision.action[job] == Action.WAIT:
-            start(state, job, Mode.BORROWED, may_preempt=False)
-        push(leaf, position + 1)
+        served = False
+        while not served and position < len(queues[leaf]):
+            job = queues[leaf][position]
+            waits = state.decision.action[job] == Action.WAIT
+            served = waits and start(state, job, Mode.BORROWED, may_preempt=False)
+            position += 1
+        push(leaf, position)
 
 
-def _promote(state: GreedyState, job: int) -> None:
+def _promote(state: GreedyState, job: int) -> bool:
+    """Let a borrowed job go on allocated; False when its caps, its claim or a promise forbid it."""
     jobs = state.problem.jobs
     leaf, size = int(jobs.leaf[job]), int(jobs.size[job])
     if state.decision.action[job] != Action.KEEP or not within_caps(state, job, Mode.ALLOCATED):
-        return
+        return False
     if any(
         r.node in hold.nodes and start_release_us(state.problem, job) > hold.starts_us
         for hold in state.problem.holds
         for r in jobs.placement[job]
     ):
-        return  # it would stand in the way of a promise
+        return False  # it would stand in the way of a promise
     state.either[leaf].append(job)
     state.decision.promoted[job] = True
     state.decision.mode[job] = Mode.ALLOCATED
     state.granted[leaf] += size
     state.borrowed[leaf] -= size
+    state.in_vain.clear()
+    return True
 
 
 def start(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> bool:
     """Start a job in the best domain, making room if allowed; False when nothing can be done."""
     if not within_caps(state, job, mode):
         return False
-    problem, usage = state.problem, state.usage
-    found = best_free(state, job, mode)
-    victims: list[int] = []
-    if found is None and may_preempt:
-        made = make_room(state, job)
-        if made is None:
-            return False
-        nodes, victims = made
-    elif found is None:
+    wish = wish_of(state, job, mode, may_preempt=may_preempt)
+    if wish in state.in_vain:
         return False
-    else:
-        nodes = found
+    usage = state.usage
+    victims: list[int] = []
+    nodes = best_free(state, job, mode)
+    if nodes is None and may_preempt and (made := make_room(state, job)) is not None:
+        nodes, victims = made
     for v in victims:
         usage.evict(v)
-    placement = place(state, job, mode, nodes)
+    placement = None if nodes is None else place(state, job, nodes)
     if placement is None:
         for v in victims:
             usage.restore(v)
+        state.in_vain.add(wish)
         return False
     touched = {r.node for r in placement}
-    idle = [v for v in victims if not touched & {r.node for r in problem.jobs.placement[v]}]
+    idle = [v for v in victims if not touched & {r.node for r in state.problem.jobs.placement[v]}]
     state.accept(job, mode, placement)
     for v in victims:
         if v in idle and usage.can_restore(v):

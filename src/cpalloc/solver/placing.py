@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, IntArray, JobState, Mode, Problem, Replica
-from cpalloc.problem.releases import release_us, start_release_us
 from cpalloc.problem.usage import Usage
+from cpalloc.solver.beside import Beside
 
 
 @dataclass(slots=True)
 class GreedyState:
-    """What has been decided so far, and what is left of the cluster and the budgets."""
+    """What has been decided so far, and what is left of the cluster and the budgets.
+
+    ``in_vain`` are the wishes (:func:`wish_of`) that could not be met since anything last changed.
+    """
 
     problem: Problem
     usage: Usage
@@ -25,9 +28,13 @@ class GreedyState:
     borrowed: list[int]
     placement: dict[int, tuple[Replica, ...]] = field(default_factory=dict)
     preempted_gpus: int = 0
-    on_node: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    beside: Beside = field(init=False)
     either: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Per leaf, jobs that take either mode and were newly allocated."""
+    in_vain: set[Hashable] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.beside = Beside(self.problem, self.decision, self.placement)
 
     @classmethod
     def after(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> GreedyState:
@@ -66,11 +73,14 @@ class GreedyState:
 
     def accept(self, job: int, mode: Mode, placement: tuple[Replica, ...]) -> None:
         """Carry out a start."""
+        self.in_vain.clear()
         self.usage.place(job, placement)
         self.placement[job] = placement
         self.decision.action[job], self.decision.mode[job] = Action.START, mode
-        if mode is Mode.ALLOCATED and self.problem.jobs.may_borrow[job]:
-            self.either[int(self.problem.jobs.leaf[job])].append(job)
+        if mode is Mode.ALLOCATED:
+            self.beside.started(job, placement)
+            if self.problem.jobs.may_borrow[job]:
+                self.either[int(self.problem.jobs.leaf[job])].append(job)
         have = self.granted if mode is Mode.ALLOCATED else self.borrowed
         have[int(self.problem.jobs.leaf[job])] += int(self.problem.jobs.size[job])
 
@@ -96,65 +106,48 @@ def within_caps(state: GreedyState, job: int, mode: Mode) -> bool:
     return not reach or state.granted[leaf] + size - min(reach) < int(budgets.claim[leaf])
 
 
-def domains_of(problem: Problem, job: int, nodes: list[int]) -> dict[tuple[int, int], list[int]]:
-    """Nodes by (domain of the required level, pool)."""
-    level = int(problem.jobs.required_level[job])
-    out: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for n in nodes:
-        out[int(problem.topology.domain_of[level, n]), int(problem.nodes.pool[n])].append(n)
-    return out
+def wish_of(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> Hashable:
+    """What it takes to start a job; equal for jobs of which none can be started if one cannot."""
+    jobs = state.problem.jobs
+    return (
+        jobs.eligibility[job],
+        jobs.replicas[job],
+        jobs.gpus_per_replica[job],
+        jobs.resources[job].tobytes(),
+        jobs.max_per_node[job],
+        jobs.exclusive[job],
+        jobs.same_gpu_group[job],
+        jobs.required_level[job],
+        jobs.preferred_level[job],
+        jobs.leaf[job] if may_preempt else -1,
+        tuple(state.beside.binding(job)) if mode is Mode.ALLOCATED else (),
+    )
+
+
+def domain_and_pool(problem: Problem, job: int) -> IntArray:
+    """Number of every node's (domain of the job's required level, pool), in that order; shape (N,)."""
+    width = len(problem.pool_names) or 1
+    domain: IntArray = problem.topology.domain_of[int(problem.jobs.required_level[job])]
+    return domain * width + problem.nodes.pool
+
+
+def sum_by(group: IntArray, amount: IntArray) -> IntArray:
+    """Sum of amounts per group, one entry for each up to the largest."""
+    return np.bincount(group, weights=amount).astype(np.int64)  # exact: far below 2 ** 53
 
 
 def slots_now(state: GreedyState, job: int, mode: Mode) -> IntArray:
     """Replicas every node takes now, beside what kept reservations bind this start to leave alone; shape (N,)."""
     slots = state.usage.slots_all(job)
-    for node, most in _reserved(state, job, mode).items():
-        slots[node] = min(int(slots[node]), most // int(state.problem.jobs.gpus_per_replica[job]))
+    if mode is Mode.ALLOCATED:
+        state.beside.limit(job, slots)
     return slots
-
-
-def _reserved(state: GreedyState, job: int, mode: Mode) -> dict[int, int]:
-    """GPUs this start may take at most on nodes that a kept reservation holds."""
-    problem = state.problem
-    if mode is not Mode.ALLOCATED:
-        return {}
-    jobs = problem.jobs
-    out: dict[int, int] = {}
-    release = start_release_us(problem, job)
-    for hold in problem.holds:
-        if hold.job == job or jobs.rank[job] < jobs.rank[hold.job] or release <= hold.starts_us:
-            continue
-        for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
-            busy = sum(g for _, g, until in _allocated_on(state, node) if until > hold.starts_us)
-            room = max(0, int(problem.nodes.healthy[node]) - gpus - busy)
-            out[node] = min(out.get(node, room), room)
-    return out
-
-
-def _allocated_on(state: GreedyState, node: int) -> list[tuple[int, int, int]]:
-    """(job, GPUs, release) of allocated work that stays or starts on a node."""
-    problem = state.problem
-    if node not in state.on_node:
-        rows = []
-        for j in np.flatnonzero(state.decision.mode == Mode.ALLOCATED).tolist():
-            if state.decision.action[j] != Action.KEEP:
-                continue
-            gpus = sum(r.gpus for r in problem.jobs.placement[j] if r.node == node)
-            if gpus:
-                rows.append((j, gpus, release_us(problem, state.decision, j)))
-        state.on_node[node] = rows
-    started = []
-    for j, placement in state.placement.items():
-        gpus = sum(r.gpus for r in placement if r.node == node)
-        if gpus and state.decision.mode[j] == Mode.ALLOCATED:
-            started.append((j, gpus, start_release_us(problem, j)))
-    return state.on_node[node] + started
 
 
 def slots_on(state: GreedyState, job: int, node: int, mode: Mode = Mode.ALLOCATED) -> int:
     """Replicas a node takes, beside kept reservations."""
-    most = _reserved(state, job, mode).get(node) if state.problem.holds else None
     slots = int(state.usage.slots(job, node))
+    most = state.beside.most_on(job, node) if mode is Mode.ALLOCATED else None
     return slots if most is None else min(slots, most // int(state.problem.jobs.gpus_per_replica[job]))
 
 
@@ -164,42 +157,42 @@ def best_free(state: GreedyState, job: int, mode: Mode) -> list[tuple[int, int]]
     need = int(state.problem.jobs.replicas[job])
     if int(slots.sum()) < need:
         return None
-    best: tuple[int, int, int, list[int]] | None = None
-    for (domain, pool), nodes in domains_of(state.problem, job, np.flatnonzero(slots).tolist()).items():
-        room = int(slots[nodes].sum())
-        if room >= need and (best is None or (room, domain, pool) < best[:3]):
-            best = (room, domain, pool, nodes)
-    return None if best is None else _fill(state, job, best[3], {n: int(slots[n]) for n in best[3]})
+    domain = domain_and_pool(state.problem, job)
+    room = sum_by(domain, slots)
+    fitting = np.flatnonzero(room >= need)
+    if not len(fitting):
+        return None
+    best = fitting[np.argmin(room[fitting])]  # the first of equals: lowest domain, then lowest pool
+    return _fill(state, job, np.flatnonzero((domain == best) & (slots > 0)), slots)
 
 
-def _fill(state: GreedyState, job: int, nodes: list[int], slots: dict[int, int]) -> list[tuple[int, int]]:
+def _fill(state: GreedyState, job: int, nodes: IntArray, slots: IntArray) -> list[tuple[int, int]]:
     """Choose nodes inside a domain: few subdomains of the preferred (or finest) level, each node packed full."""
     problem = state.problem
     need = int(problem.jobs.replicas[job])
     preferred = int(problem.jobs.preferred_level[job])
     level = preferred if preferred >= 0 else len(problem.topology.levels) - 2
     g = int(problem.jobs.gpus_per_replica[job])
-    groups: dict[int, list[int]] = defaultdict(list)
-    for n in nodes:
-        if slots[n]:
-            groups[int(problem.topology.domain_of[level, n])].append(n)
-    room = {d: sum(slots[n] for n in ns) for d, ns in groups.items()}
+    part = problem.topology.domain_of[level, nodes]
+    room = sum_by(part, slots[nodes])
     out: list[tuple[int, int]] = []
-    while need and room:
-        whole = [d for d in room if room[d] >= need]
-        best = min(whole, key=lambda d: (room[d], d)) if whole else min(room, key=lambda d: (-room[d], d))
+    while need and room.any():
+        whole = np.flatnonzero(room >= need)
+        best = whole[np.argmin(room[whole])] if len(whole) else np.argmax(room)
+        inside = nodes[part == best]
         # Nodes that the replicas fill exactly first, then the least free ones.
-        free = state.usage.free_gpus
-        for n in sorted(groups[best], key=lambda n: (int(free[n]) - min(slots[n], need) * g, int(free[n]), n)):
-            take = min(need, slots[n])
+        free = state.usage.free_gpus[inside]
+        spare = free - np.minimum(slots[inside], need) * g
+        for n in inside[np.lexsort((inside, free, spare))].tolist():
+            take = min(need, int(slots[n]))
             if take:
                 out.append((n, take))
                 need -= take
-        del room[best]
+        room[best] = 0
     return out
 
 
-def place(state: GreedyState, job: int, mode: Mode, nodes: list[tuple[int, int]]) -> tuple[Replica, ...] | None:
+def place(state: GreedyState, job: int, nodes: list[tuple[int, int]]) -> tuple[Replica, ...] | None:
     """Devices for the replicas on the chosen nodes."""
     out: list[Replica] = []
     for node, count in nodes:

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from cpalloc.problem.problem import Action, JobState, Mode
-from cpalloc.solver.placing import GreedyState, domains_of, slots_now, slots_on
+from cpalloc.problem.problem import Action, IntArray, JobState, Mode
+from cpalloc.solver.placing import GreedyState, domain_and_pool, slots_now, slots_on
 
 
 def _victims(state: GreedyState, job: int) -> list[int]:
@@ -57,8 +57,8 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
     need = int(jobs.replicas[job])
     best: tuple[int, int, list[int], dict[int, int]] | None = None
     base = slots_now(state, job, Mode.ALLOCATED)
-    domains = domains_of(problem, job, np.flatnonzero(eligible).tolist())
-    for nodes in domains.values():
+    domain = domain_and_pool(problem, job)
+    for nodes in _by_domain(domain, np.flatnonzero(eligible)):
         inside = set(nodes)
         bundles = {(v,) for n in nodes for v in on_node[n]} | {tuple(sorted(on_node[n])) for n in nodes if on_node[n]}
         if not bundles:
@@ -120,6 +120,14 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
     for v in chosen:
         usage.restore(v)
     return filled, chosen
+
+
+def _by_domain(domain: IntArray, nodes: IntArray) -> list[list[int]]:
+    """Nodes by domain, both in order of the first node."""
+    out: dict[int, list[int]] = defaultdict(list)
+    for d, n in zip(domain[nodes].tolist(), nodes.tolist(), strict=True):
+        out[d].append(n)
+    return list(out.values())
 
 
 def _gain(

@@ -18,6 +18,7 @@ import numpy as np
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
 from cpalloc.models.constraints import CONSTRAINTS
+from cpalloc.models.constraints.holds import intrusions
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of
@@ -58,6 +59,30 @@ OTHER_SHARE = 0.35
 """The same for the tiers after these; the last one may take what is left."""
 
 
+class Values:
+    """A decision's value in every tier, in plain Python, each worked out when it is first asked for."""
+
+    def __init__(self, problem: Problem, decision: Decision) -> None:
+        self._problem, self._decision = problem, decision
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def __getitem__(self, tier: str) -> tuple[int, ...]:
+        """Values of the parts of a tier."""
+        if tier not in self._known:
+            self._known[tier] = OBJECTIVES[tier].evaluate(self._problem, self._decision)
+        return self._known[tier]
+
+
+def same(a: Decision, b: Decision) -> bool:
+    """Whether two decisions do the same to every job, promises aside."""
+    return (
+        np.array_equal(a.action, b.action)
+        and np.array_equal(a.mode, b.mode)
+        and np.array_equal(a.promoted, b.promoted)
+        and a.placement == b.placement
+    )
+
+
 class StrictOrder:
     """The strict-order loop of one round."""
 
@@ -73,10 +98,11 @@ class StrictOrder:
         self.build_s = self.solve_s = self.last_build_s = 0.0
         self.seen: list[Decision] = []
         self.kept: tuple[Hold, ...] = problem.holds
+        self.fresh: tuple[Hold, ...] = ()
         self.blocked: tuple[int, ...] | None = None
         self.tier_names = [t.name for t in problem.policy.tiers if t.name in OBJECTIVES]
         self.incumbent = self._with_reservations(status_quo(problem))
-        self.values: dict[str, tuple[int, ...]] = self._evaluate(self.incumbent)
+        self.values = Values(problem, self.incumbent)
         for decision in starts:
             pruned = prune(problem, decision)
             self._offer(pruned, upto=len(self.tier_names), ties=True)
@@ -89,9 +115,6 @@ class StrictOrder:
         holds, blocked = reserve(self.problem, decision, kept=self.kept, jobs=self.blocked)
         return replace(decision, reservations=holds, blocked=blocked)
 
-    def _evaluate(self, decision: Decision) -> dict[str, tuple[int, ...]]:
-        return {name: OBJECTIVES[name].evaluate(self.problem, decision) for name in self.tier_names}
-
     def _offer(
         self, decision: Decision, upto: int, prefer: tuple[str, int] | None = None, *, ties: bool = False
     ) -> list[Violation]:
@@ -100,11 +123,14 @@ class StrictOrder:
         Better on the first ``upto`` tiers in strict order, the last of them being worked on (with ``ties``: or no
         worse there), or on the part to ``prefer``. Returns what it breaks.
         """
+        if same(decision, self.incumbent):
+            return []
         decision = self._with_reservations(decision)
         broken = violations(self.problem, decision)
+        broken += intrusions(self.problem, decision, self.fresh, bind_all=True)
         if broken:
             return broken
-        values = self._evaluate(decision)
+        values = Values(self.problem, decision)
         if any(values[name][part] > limit for name, part, limit in self.limits):
             return []
         names = self.tier_names[:upto]
@@ -114,8 +140,8 @@ class StrictOrder:
             if values[name][part] < self.values[name][part]:
                 self.incumbent, self.values = decision, values
             return []
-        mine, best = [values[n] for n in free], [self.values[n] for n in free]
-        if mine < best or (ties and mine == best):
+        first = next((n for n in free if values[n] != self.values[n]), None)
+        if (first is None and ties) or (first is not None and values[first] < self.values[first]):
             self.seen = [*self.seen[:1], *self.seen[1:][-MOST_SEEN:], self.incumbent]
             self.incumbent, self.values = decision, values
         return []
@@ -371,7 +397,7 @@ class StrictOrder:
         problem = self.problem
         self.blocked = reserve(problem, self.incumbent, kept=self.kept)[1]
         self.incumbent = self._with_reservations(self.incumbent)
-        self.values = self._evaluate(self.incumbent)
+        self.values = Values(problem, self.incumbent)
         if self.values[tier.name][part] > 0:
             known = tuple((j, delay_of(problem, self.incumbent, j)) for j in self.blocked)
             self._repartition(
@@ -380,9 +406,9 @@ class StrictOrder:
         result = self._solve_part(tier, index, part, budget)
         self.kept = self.incumbent.reservations
         kept_before = {h.job for h in problem.holds}
-        fresh = tuple(h for h in self.kept if h.job not in kept_before)
+        self.fresh = tuple(h for h in self.kept if h.job not in kept_before)
         self._repartition(
-            replace(self.partition, holds=problem.holds + fresh, blocked=(), instants=(), by_release=False)
+            replace(self.partition, holds=problem.holds + self.fresh, blocked=(), instants=(), by_release=False)
         )
         return result
 

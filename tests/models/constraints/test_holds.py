@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders import HOUR, MINUTE, Budget, Node, Pending, Running, blamed, decide, hold, job_at, problem
-from cpalloc.models.constraints.holds import Holds, room_beside
+from cpalloc.models.constraints.holds import Holds, intrusions, room_beside
 from cpalloc.problem.problem import US, JobState, Problem, status_quo
 from cpalloc.problem.releases import NEVER, release_us, start_release_us
 
@@ -75,6 +75,14 @@ def test_better_ranked_jobs_are_not_bound() -> None:
     p = promised(7, short(timeout_s=-1), charged=100)
     assert p.jobs.rank[job_at(p, "d")] < p.jobs.rank[job_at(p, "gang")]
     assert blamed(RULE, p, decide(p, start={"d": "n1"})) == []
+
+
+def test_promises_of_this_round_bind_whatever_the_rank() -> None:
+    # Later tiers may not take away what the delay tier has settled, not even for a better-ranked job.
+    p = promised(7, short(timeout_s=-1), charged=100)
+    taken = list(intrusions(p, decide(p, start={"d": "n1"}), p.holds, bind_all=True))
+    assert [v.jobs for v in taken] == [("d",)]
+    assert list(intrusions(p, decide(p, start={"d": "n2"}), p.holds, bind_all=True)) == []
 
 
 def test_a_promise_kept_binds_no_longer() -> None:

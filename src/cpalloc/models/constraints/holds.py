@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -50,34 +50,41 @@ class Holds:
 
     def check(self, problem: Problem, decision: Decision) -> Iterator[Violation]:
         """Every node on which bound work takes what is kept."""
-        jobs, names = problem.jobs, problem.nodes.names
-        for hold in problem.holds:
-            if decision.action[hold.job] == Action.START:
-                continue
-            bound = [
-                (j, placement)
-                for j, placement in decision.placement.items()
-                if decision.mode[j] == Mode.ALLOCATED
-                and j != hold.job
-                and jobs.rank[j] > jobs.rank[hold.job]
-                and start_release_us(problem, j) > hold.starts_us
-            ]
-            bound += [
-                (j, jobs.placement[j])
-                for j in np.flatnonzero(decision.promoted).tolist()
-                if start_release_us(problem, j) > hold.starts_us
-            ]
-            for node, room in room_beside(problem, hold, decision).items():
-                here = [(j, sum(r.gpus for r in placement if r.node == node)) for j, placement in bound]
-                taken = sum(g for _, g in here)
-                if taken > room:
-                    yield Violation(
-                        self.name,
-                        f"{taken} GPUs of {names[node]} go to work that may stay beyond the promise to "
-                        f"{jobs.ids[hold.job]}; {room} are not kept for it",
-                        tuple(jobs.ids[j] for j, g in here if g),
-                        (names[node],),
-                    )
+        return intrusions(problem, decision, problem.holds)
+
+
+def intrusions(
+    problem: Problem, decision: Decision, holds: Sequence[Hold], *, bind_all: bool = False
+) -> Iterator[Violation]:
+    """Nodes on which bound work takes what some reservations keep; ``bind_all``: starts of any rank are bound."""
+    jobs, names = problem.jobs, problem.nodes.names
+    for hold in holds:
+        if decision.action[hold.job] == Action.START:
+            continue
+        bound = [
+            (j, placement)
+            for j, placement in decision.placement.items()
+            if decision.mode[j] == Mode.ALLOCATED
+            and j != hold.job
+            and (bind_all or jobs.rank[j] > jobs.rank[hold.job])
+            and start_release_us(problem, j) > hold.starts_us
+        ]
+        bound += [
+            (j, jobs.placement[j])
+            for j in np.flatnonzero(decision.promoted).tolist()
+            if start_release_us(problem, j) > hold.starts_us
+        ]
+        for node, room in room_beside(problem, hold, decision).items():
+            here = [(j, sum(r.gpus for r in placement if r.node == node)) for j, placement in bound]
+            taken = sum(g for _, g in here)
+            if taken > room:
+                yield Violation(
+                    Holds.name,
+                    f"{taken} GPUs of {names[node]} go to work that may stay beyond the promise to "
+                    f"{jobs.ids[hold.job]}; {room} are not kept for it",
+                    tuple(jobs.ids[j] for j, g in here if g),
+                    (names[node],),
+                )
 
 
 def room_beside(problem: Problem, hold: Hold, decision: Decision) -> dict[int, int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from cpalloc.problem.compile.nodes import Hardware
-from cpalloc.problem.problem import BoolArray, IntArray, Policy, Refusal
+from cpalloc.problem.compile.terms import MAX_AMOUNT
+from cpalloc.problem.problem import BoolArray, IntArray, NodeState, Policy, Refusal
 from cpalloc.schema.request import Job
 from cpalloc.topology import Topology
 
@@ -58,6 +60,39 @@ def fits_empty(job: Job, slots: IntArray, pool: IntArray, topology: Topology) ->
     width = int(pool.max(initial=0)) + 1
     room = np.bincount(domain * width + pool, weights=slots) if len(slots) else np.zeros(1)
     return bool(room.max(initial=0) >= job.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where jobs of one kind can run.
+
+    ``ever``: whether their sizes make sense and they would fit were all listed nodes, of any state, empty. ``ready``:
+    ready nodes they may use, shape (N,). ``pools``: those in which they would fit were the ready nodes empty.
+    ``resources``: what a replica needs of each of ``Hardware.resource_names``, at most ``MAX_AMOUNT``.
+    """
+
+    ever: bool
+    ready: BoolArray
+    pools: frozenset[int]
+    resources: tuple[int, ...]
+
+
+def where(job: Job, hw: Hardware, topology: Topology) -> Where:
+    """Where a job, and every other of its kind, can run."""
+    needs = tuple(min(job.resources_per_replica.get(name, 0), MAX_AMOUNT) for name in hw.resource_names)
+    eligible = eligible_nodes(job, hw)
+    ready = eligible & (hw.state == NodeState.READY)
+    if job.replicas < 1 or job.gpus_per_replica < 1:
+        return Where(False, np.zeros_like(ready), frozenset(), needs)
+    pools = np.unique(hw.pool[ready]).tolist()
+    if job.topology.required is not None and job.topology.required not in topology.levels:
+        return Where(False, ready, frozenset(pools), needs)
+    if job.replicas * job.gpus_per_replica > MAX_GPUS:
+        return Where(False, ready, frozenset(), needs)
+    slots = np.where(ready, empty_slots(job, hw, hw.healthy, hw.healthy_devices), 0)
+    now = frozenset(p for p in pools if fits_empty(job, slots * (hw.pool == p), hw.pool, topology))
+    ever = fits_empty(job, np.where(eligible, empty_slots(job, hw, hw.gpus), 0), hw.pool, topology)
+    return Where(ever, ready, now, needs)
 
 
 def refusal(

@@ -7,42 +7,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cpalloc.entitlement import Tree, claims, entitlements
+from cpalloc.entitlement import Asked, Tree, claims, entitlements
 from cpalloc.problem.compile.budgets import Funding
-from cpalloc.problem.problem import BoolArray, Budgets, Jobs, JobState, Mode, Nodes, NodeState, Policy
+from cpalloc.problem.compile.stays import Stays
+from cpalloc.problem.problem import BoolArray, Budgets, IntArray, Jobs, JobState, Mode, Nodes, NodeState, Policy
 
 
 def budget_arrays(
     fund: Funding,
     jobs: Jobs,
     nodes: Nodes,
-    eligibility: BoolArray,
+    stays: Stays,
     in_service_fit: Sequence[frozenset[int]],
     policy: Policy,
 ) -> Budgets:
     """The budgets with their demand, protected, claimed and entitled GPUs."""
-    num_leaves = len(fund.leaf_vertex)
     num_pools = int(nodes.pool.max(initial=-1)) + 1
-    demand: list[Counter[frozenset[int]]] = [Counter() for _ in range(num_leaves)]
-    protected = np.zeros((num_leaves, max(num_pools, 1)), dtype=np.int64)
-    capacity = [
-        int(nodes.healthy[(nodes.pool == p) & (nodes.state == NodeState.READY)].sum()) for p in range(num_pools)
-    ]
-    for j in range(len(jobs)):
-        leaf = int(jobs.leaf[j])
-        if leaf < 0:
-            continue
-        runs_in = _pool_of(jobs, nodes, j)
-        if jobs.protected[j] and jobs.state[j] == JobState.FIXED:
-            for rep in jobs.placement[j]:
-                if rep.node >= 0:
-                    pool = int(nodes.pool[rep.node])
-                    protected[leaf, pool] += rep.gpus
-                    if nodes.state[rep.node] == NodeState.DRAINING:
-                        capacity[pool] += rep.gpus
-        size, accepts = int(jobs.size[j]), _accepts(jobs, fund, j, runs_in, in_service_fit[j])
-        if size and accepts:
-            demand[leaf][accepts] += size
+    capacity, protected = _pools(fund, jobs, nodes, stays, num_pools)
+    wants = _demand(fund, jobs, nodes, stays, in_service_fit, num_pools)
     tree = Tree(
         names=fund.names,
         parent=fund.parent.tolist(),
@@ -50,8 +32,6 @@ def budget_arrays(
         charged=fund.charged.tolist(),
         cap=fund.max_gpus.tolist(),
     )
-    wants = [sorted(((p, g) for p, g in c.items()), key=lambda x: sorted(x[0])) for c in demand]
-    held = protected.tolist() if num_pools else [[] for _ in range(num_leaves)]
     h = policy.charge_horizon_s
     return Budgets(
         names=fund.names,
@@ -61,44 +41,68 @@ def budget_arrays(
         share=fund.share,
         owed=fund.owed,
         charged=fund.charged,
-        demand=np.array([sum(c.values()) for c in demand], dtype=np.int64),
+        demand=np.array([sum(gpus for _, gpus in asked) for asked in wants], dtype=np.int64),
         protected=protected.sum(axis=1),
         claim=np.array(claims(tree, capacity, wants, h), dtype=np.int64),
-        entitled=np.array(entitlements(tree, capacity, held, wants, h), dtype=np.int64),
+        entitled=np.array(entitlements(tree, capacity, protected.tolist(), wants, h), dtype=np.int64),
         max_gpus=fund.max_gpus,
         max_borrowed=fund.max_borrowed,
     )
 
 
-def _pool_of(jobs: Jobs, nodes: Nodes, job: int) -> int:
-    """The pool a running job is in; -1 for a pending job or one on absent nodes only."""
-    return next((int(nodes.pool[r.node]) for r in jobs.placement[job] if r.node >= 0), -1)
+def _pools(fund: Funding, jobs: Jobs, nodes: Nodes, stays: Stays, num_pools: int) -> tuple[list[int], IntArray]:
+    """GPUs of every pool that there are to claim, and per leaf and pool those that are protected.
+
+    What protected jobs still hold on draining nodes counts for both.
+    """
+    capacity = np.zeros(num_pools, dtype=np.int64)
+    ready = nodes.state == NodeState.READY
+    np.add.at(capacity, nodes.pool[ready], nodes.healthy[ready])
+    protected = np.zeros((len(fund.leaf_vertex), num_pools), dtype=np.int64)
+    counts = jobs.protected & (jobs.state == JobState.FIXED) & (jobs.leaf >= 0)
+    rows = np.flatnonzero(counts[stays.job])
+    node, gpus = stays.node[rows], stays.gpus[rows]
+    np.add.at(protected, (jobs.leaf[stays.job[rows]], nodes.pool[node]), gpus)
+    leaves = nodes.state[node] == NodeState.DRAINING
+    np.add.at(capacity, nodes.pool[node[leaves]], gpus[leaves])
+    return capacity.tolist(), protected
 
 
-def _accepts(jobs: Jobs, fund: Funding, job: int, runs_in: int, fits: frozenset[int]) -> frozenset[int]:
-    """Pools in which a job counts as allocatable demand; empty when it does not count.
+def _demand(
+    fund: Funding, jobs: Jobs, nodes: Nodes, stays: Stays, fits: Sequence[frozenset[int]], num_pools: int
+) -> list[list[Asked]]:
+    """Per leaf, GPUs of its allocatable jobs by the pools they accept.
 
     Pending jobs that may be allocated, running allocated jobs, borrowed ones that may be promoted; forced ends only
     when they resume. Where nothing is owed nothing can be claimed beyond what is protected.
     """
-    leaf, state = int(jobs.leaf[job]), JobState(int(jobs.state[job]))
-    if state is JobState.PENDING:
-        if not jobs.may_allocate[job] or not _within_caps(fund, leaf, int(jobs.size[job])):
-            return frozenset()
-        return fits
-    if state in (JobState.DRAINED, JobState.STOPPING, JobState.LOST):
-        return fits if jobs.resumable[job] and jobs.may_allocate[job] else frozenset()
-    if state in (JobState.FIXED, JobState.EVICTABLE) and runs_in >= 0:
-        counts = jobs.mode[job] == Mode.ALLOCATED or jobs.may_promote[job]
-        return frozenset((runs_in,)) if counts else frozenset()
-    return frozenset()
+    state, first = jobs.state, np.flatnonzero(np.diff(stays.job, prepend=-1))
+    runs_in = np.full(len(jobs), -1, dtype=np.int64)
+    runs_in[stays.job[first]] = nodes.pool[stays.node[first]]
+    waits = (state == JobState.PENDING) & jobs.may_allocate & _within_caps(fund, jobs)
+    ends = (state == JobState.DRAINED) | (state == JobState.STOPPING) | (state == JobState.LOST)
+    goes_on = ((state == JobState.FIXED) | (state == JobState.EVICTABLE)) & (runs_in >= 0)
+    goes_on &= (jobs.mode == Mode.ALLOCATED) | jobs.may_promote
+    anywhere = waits | (ends & jobs.resumable & jobs.may_allocate)
+    counted = np.flatnonzero((anywhere | goes_on) & (jobs.leaf >= 0) & (jobs.size > 0))
+    only = [frozenset((pool,)) for pool in range(num_pools)]
+    demand: list[Counter[frozenset[int]]] = [Counter() for _ in fund.leaf_vertex]
+    columns = (counted.tolist(), jobs.leaf[counted].tolist(), jobs.size[counted].tolist(), runs_in[counted].tolist())
+    for (j, leaf, size, pool), stay in zip(zip(*columns, strict=True), goes_on[counted].tolist(), strict=True):
+        accepted = only[pool] if stay else fits[j]
+        if accepted:
+            demand[leaf][accepted] += size
+    return [sorted(asked.items(), key=lambda row: sorted(row[0])) for asked in demand]
 
 
-def _within_caps(fund: Funding, leaf: int, size: int) -> bool:
-    """Whether a job alone is within the caps of its budgets."""
-    vertex = int(fund.leaf_vertex[leaf])
-    while vertex >= 0:
-        if 0 <= fund.max_gpus[vertex] < size:
-            return False
-        vertex = int(fund.parent[vertex])
-    return True
+def _within_caps(fund: Funding, jobs: Jobs) -> BoolArray:
+    """Whether each job alone is within the caps of its budgets; shape (J,)."""
+    most = np.full(len(fund.leaf_vertex) + 1, np.iinfo(np.int64).max)  # one more for jobs of no leaf
+    if (fund.max_gpus >= 0).any():
+        for leaf, vertex in enumerate(fund.leaf_vertex.tolist()):
+            while vertex >= 0:
+                if fund.max_gpus[vertex] >= 0:
+                    most[leaf] = min(most[leaf], fund.max_gpus[vertex])
+                vertex = int(fund.parent[vertex])
+    within: BoolArray = jobs.size <= most[jobs.leaf]
+    return within

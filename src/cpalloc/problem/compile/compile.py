@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import compress
 
 import numpy as np
 
 from cpalloc.entitlement import projected_ratio_key
 from cpalloc.errors import InputError, Issue
 from cpalloc.metrics.shape_mix import default_shape_mix
-from cpalloc.problem.compile.admission import eligible_nodes, empty_slots, fits_empty, refusal
+from cpalloc.problem.compile.admission import Where, refusal
 from cpalloc.problem.compile.budgets import Funding, funding
+from cpalloc.problem.compile.cache import CompileCache
 from cpalloc.problem.compile.claims import budget_arrays
 from cpalloc.problem.compile.clock import to_us
-from cpalloc.problem.compile.jobs import JobFacts, order_in_leaf, priority_of, read_job, read_running
-from cpalloc.problem.compile.nodes import Hardware, hardware, occupancy
+from cpalloc.problem.compile.jobs import columns_of, may_run, order_in_leaf, states, timing, warnings_of
+from cpalloc.problem.compile.nodes import Hardware
+from cpalloc.problem.compile.occupancy import occupancy
 from cpalloc.problem.compile.promises import kept_holds
+from cpalloc.problem.compile.stays import Lies, Stays, stays_of
+from cpalloc.problem.compile.terms import MAX_AMOUNT, Asked, Terms
 from cpalloc.problem.problem import (
     BoolArray,
     Budgets,
@@ -36,10 +41,8 @@ from cpalloc.problem.problem import (
 )
 from cpalloc.schema import snapshot_issues
 from cpalloc.schema.request import Job, Round
-from cpalloc.topology import Cluster, Topology, to_arrays
-
-MAX_AMOUNT = 10**15
-"""Largest amount of a resource, and longest duration in seconds, that arrays hold."""
+from cpalloc.topology import Topology
+from cpalloc.topology.naming import CLUSTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +54,49 @@ class Compiled:
     jobs: tuple[Job, ...]
 
 
-def compile_round(round_: Round) -> Compiled:
+def compile_round(round_: Round, *, cache: CompileCache | None = None, trusted: bool = False) -> Compiled:
     """Compile a round.
+
+    Parameters
+    ----------
+    cache
+        What earlier rounds of the same cluster have in common with this one; saves time and changes nothing.
+    trusted
+        The caller vouches for the snapshot (:func:`~cpalloc.schema.snapshot_issues` would find nothing), as one that
+        makes rounds itself can. It is not checked again.
 
     Raises
     ------
     InputError
         When the snapshot cannot be trusted as a whole (wire.md, "Errors"); every issue is listed.
     """
-    issues = snapshot_issues(round_)
+    issues = [] if trusted else snapshot_issues(round_)
     if issues:
         raise InputError(issues)
-    cluster = Cluster.from_wire(round_.cluster)
-    _, topology = to_arrays(cluster)
+    cache = CompileCache() if cache is None else cache
+    paths = sorted(range(len(round_.jobs)), key=lambda i: round_.jobs[i].id)
+    rows = cache.ask([round_.jobs[i] for i in paths])
+    ground = cache.ground(round_.cluster, rows)
+    hw, topology = ground.hw, ground.topology
     policy, now_us = _policy(round_), to_us(round_.now)
-    hw = hardware(cluster.nodes, round_.jobs)
     in_service = int(hw.healthy[hw.state == NodeState.READY].sum())
     fund = funding(round_.budgets, in_service, policy.window_s)
-    over = [bool(c > o or o == 0) for c, o in zip(fund.charged, fund.owed, strict=True)]
-    funded = [bool(o > 0) for o in fund.owed]
-    rows = _read_jobs(round_, policy, hw, fund, over, funded, now_us)
-    refusals = _refusals(rows, policy, hw, topology, fund, now_us)
-    for j in refusals:
-        rows[j].state = JobState.REFUSED
-    eligibility, eligibility_of, in_service_fit = _eligibility(rows, hw, topology)
-    jobs = _arrays(rows, hw, topology, eligibility_of, now_us)
-    nodes, held = occupancy(hw, jobs.state, jobs.resources, jobs.exclusive, jobs.placement)
-    budgets = budget_arrays(fund, jobs, nodes, eligibility, in_service_fit, policy)
-    jobs = dataclasses.replace(jobs, rank=_rank(jobs, budgets, policy))
+    terms, lies, wheres = columns_of(rows), ground.read_places(rows), [ground.where(row.kind) for row in rows]
+    stays = stays_of(lie.here for lie in lies)
+    jobs = _jobs(rows, terms, lies, stays, hw, topology, fund, policy, now_us)
+    refusals = _refusals(rows, wheres, terms, jobs, policy, hw, topology, fund, now_us)
+    jobs = _refuse(jobs, refusals)
+    eligibility, eligibility_of, in_service_fit = _eligibility(wheres, refusals, jobs, stays, hw)
+    resources = np.array([w.resources for w in wheres], dtype=np.int64).reshape(len(rows), len(hw.resource_names))
+    resources[list(refusals)] = 0
+    jobs = dataclasses.replace(jobs, eligibility=eligibility_of, resources=resources)
+    nodes, held = occupancy(hw, jobs.state, jobs.resources, jobs.exclusive, stays)
+    budgets = budget_arrays(fund, jobs, nodes, stays, in_service_fit, policy)
     problem = Problem(
         now_us=now_us,
         topology=topology,
         nodes=nodes,
-        jobs=jobs,
+        jobs=dataclasses.replace(jobs, rank=_rank(jobs, budgets, policy)),
         held=held,
         budgets=budgets,
         policy=policy,
@@ -96,7 +109,7 @@ def compile_round(round_: Round) -> Compiled:
     )
     holds, broken = kept_holds(problem, round_.previous.reservations)
     problem = dataclasses.replace(problem, holds=holds, broken=broken)
-    warnings = tuple(w for row in rows for w in row.warnings)
+    warnings = warnings_of(rows, paths, terms, lies, policy, now_us)
     return Compiled(problem, warnings, tuple(row.job for row in rows))
 
 
@@ -126,182 +139,169 @@ def _options(round_: Round) -> Options:
     )
 
 
-def _read_jobs(
-    round_: Round,
-    policy: Policy,
+def _jobs(
+    rows: Sequence[Asked],
+    terms: Terms[IntArray],
+    lies: Sequence[Lies],
+    stays: Stays,
     hw: Hardware,
+    topology: Topology,
     fund: Funding,
-    over: Sequence[bool],
-    funded: Sequence[bool],
+    policy: Policy,
     now_us: int,
-) -> list[JobFacts]:
-    leaf_of = fund.leaf_of
-    rows = []
-    for i in sorted(range(len(round_.jobs)), key=lambda i: round_.jobs[i].id):
-        job = round_.jobs[i]
-        facts = read_job(job, f"jobs[{i}]", policy=policy, leaf_of=leaf_of, funded=funded, now_us=now_us)
-        if job.running is not None:
-            read_running(facts, job.running, policy=policy, hw=hw, over_share=over, funded=funded, now_us=now_us)
-        rows.append(facts)
-    return rows
+) -> Jobs:
+    """The jobs before any is refused; their ranks, eligibility and resources are still to be worked out."""
+    leaf_of, level_of = fund.leaf_of, {name: i for i, name in enumerate(topology.levels)}
+    leaf = np.array([leaf_of.get(row.job.budget, -1) for row in rows], dtype=np.int64)
+    # One entry more for jobs of no known leaf, which have index -1.
+    funded = np.append(fund.owed > 0, False)
+    over_share = np.append((fund.charged > fund.owed) | (fund.owed == 0), False)
+    runs = terms.runs > 0
+    min_runtime_s = np.where(runs, np.minimum(terms.min_runtime_s, policy.max_min_runtime_s), terms.min_runtime_s)
+    submitted_us = np.where(runs, np.minimum(terms.submitted_us, now_us), terms.submitted_us)
+    may_allocate, may_borrow = may_run(terms, leaf, funded)
+    at = timing(terms, min_runtime_s, policy, now_us)
+    state = states(terms, leaf, at.protected, lies, stays, hw, over_share, policy)
+    evictable_loan = (terms.mode == Mode.BORROWED) & (state == JobState.EVICTABLE)
+    size = terms.replicas * terms.gpus_per_replica
+    nothing = np.zeros(len(rows), dtype=np.int64)
+    return Jobs(
+        ids=tuple(row.job.id for row in rows),
+        state=state,
+        leaf=leaf,
+        submitted_us=submitted_us,
+        priority=terms.priority,
+        interactive=terms.interactive > 0,
+        replicas=terms.replicas,
+        gpus_per_replica=terms.gpus_per_replica,
+        size=size,
+        resources=nothing.reshape(len(rows), 1),
+        max_per_node=terms.max_per_node,
+        exclusive=terms.exclusive > 0,
+        same_gpu_group=terms.same_gpu_group > 0,
+        eligibility=nothing,
+        required_level=np.array([level_of.get(row.job.topology.required or "", 0) for row in rows], dtype=np.int64),
+        preferred_level=np.array([level_of.get(row.job.topology.preferred or "", -1) for row in rows], dtype=np.int64),
+        min_runtime_s=min_runtime_s,
+        timeout_s=terms.timeout_s,
+        restart_cost_s=terms.restart_cost_s,
+        resumable=terms.resumable > 0,
+        may_allocate=may_allocate,
+        may_borrow=may_borrow,
+        may_promote=evictable_loan & may_allocate & may_borrow & funded[leaf],
+        mode=terms.mode,
+        protected=at.protected,
+        protected_until_us=at.protected_until_us,
+        started_us=at.started_us,
+        placed_us=at.placed_us,
+        allocated_since_us=at.allocated_since_us,
+        checkpointed_us=at.checkpointed_us,
+        lost_gpu_seconds=np.where(runs, size * at.lost_s, 0),
+        preempt_cost=np.where(runs, size * (at.lost_s + np.minimum(terms.restart_cost_s, 10**9)), 0),
+        rank=nothing - 1,
+        order=order_in_leaf(leaf, terms.priority, submitted_us),
+        placement=tuple(lie.replicas for lie in lies),
+    )
 
 
 def _refusals(
-    rows: Sequence[JobFacts], policy: Policy, hw: Hardware, topology: Topology, fund: Funding, now_us: int
+    rows: Sequence[Asked],
+    wheres: Sequence[Where],
+    terms: Terms[IntArray],
+    jobs: Jobs,
+    policy: Policy,
+    hw: Hardware,
+    topology: Topology,
+    fund: Funding,
+    now_us: int,
 ) -> dict[int, Refusal]:
-    out, leaf_of, interior = {}, fund.leaf_of, fund.interior
-    for j, row in enumerate(rows):
-        if row.job.running is None:
-            why = refusal(
-                row.job,
-                policy=policy,
-                hw=hw,
-                topology=topology,
-                leaf_of=leaf_of,
-                interior=interior,
-                # With nothing in service nobody is owed anything; that is no lack of funding.
-                owed=fund.owed if hw.healthy[hw.state == NodeState.READY].any() else np.ones_like(fund.owed),
-                now_us=now_us,
-                submitted_us=row.submitted_us,
-                allocated=row.may_allocate,
-                borrowed=row.may_borrow,
-            )
-            if why is not None:
-                out[j] = why
+    """Pending jobs that wait whatever else is decided. Only those that something speaks against are looked at."""
+    # With nothing in service nobody is owed anything; that is no lack of funding.
+    owed = fund.owed if hw.healthy[hw.state == NodeState.READY].any() else np.ones_like(fund.owed)
+    suspect = np.array([not where.ever for where in wheres], dtype=np.bool_)
+    suspect |= (terms.min_runtime_s > policy.max_min_runtime_s) | (jobs.submitted_us > now_us)
+    suspect |= (jobs.leaf < 0) | (np.append(owed, 0)[jobs.leaf] == 0)
+    suspect |= np.array(
+        [(row.job.topology.preferred or CLUSTER) not in topology.levels for row in rows], dtype=np.bool_
+    )
+    out: dict[int, Refusal] = {}
+    for j in np.flatnonzero(suspect & (jobs.state == JobState.PENDING)).tolist():
+        why = refusal(
+            rows[j].job,
+            policy=policy,
+            hw=hw,
+            topology=topology,
+            leaf_of=fund.leaf_of,
+            interior=fund.interior,
+            owed=owed,
+            now_us=now_us,
+            submitted_us=int(jobs.submitted_us[j]),
+            allocated=bool(jobs.may_allocate[j]),
+            borrowed=bool(jobs.may_borrow[j]),
+        )
+        if why is not None:
+            out[j] = why
     return out
 
 
+def _refuse(jobs: Jobs, refusals: Mapping[int, Refusal]) -> Jobs:
+    """The jobs where those refused are, and ask for, nothing."""
+    if not refusals:
+        return jobs
+    real = np.ones(len(jobs), dtype=np.bool_)
+    real[list(refusals)] = False
+    return dataclasses.replace(
+        jobs,
+        state=np.where(real, jobs.state, int(JobState.REFUSED)),
+        replicas=jobs.replicas * real,
+        gpus_per_replica=jobs.gpus_per_replica * real,
+        size=jobs.size * real,
+        may_allocate=jobs.may_allocate & real,
+        may_borrow=jobs.may_borrow & real,
+    )
+
+
 def _eligibility(
-    rows: Sequence[JobFacts], hw: Hardware, topology: Topology
+    wheres: Sequence[Where], refusals: Container[int], jobs: Jobs, stays: Stays, hw: Hardware
 ) -> tuple[BoolArray, IntArray, list[frozenset[int]]]:
     """Eligibility classes, the class of every job, and the pools in which it could run were the ready nodes empty."""
-    ready = hw.state == NodeState.READY
     counted = np.zeros(len(hw.names), dtype=np.bool_)
-    for row in rows:
-        for rep in row.placement:
-            if rep.node >= 0 and rep.devices < 0:
-                counted[rep.node] = True
+    counted[stays.node[[mask < 0 for mask in stays.devices]]] = True
+    same_group = jobs.same_gpu_group.tolist()
     classes: dict[bytes, int] = {}
     matrix: list[BoolArray] = []
-    of = np.zeros(len(rows), dtype=np.int64)
+    of: list[int] = []
     fit: list[frozenset[int]] = []
-    memo: dict[object, tuple[BoolArray, frozenset[int]]] = {}
-    for j, row in enumerate(rows):
-        job = row.job
-        key = (
-            job.gpu_types,
-            tuple(sorted(job.node_selector.items())),
-            tuple(sorted(set(job.exclude_nodes))),
-            row.state is JobState.REFUSED or (job.replicas, job.gpus_per_replica, job.same_gpu_group),
-            tuple(sorted(job.resources_per_replica.items())),
-            job.max_replicas_per_node,
-            job.topology.required,
-        )
-        if key not in memo:
-            memo[key] = _where(job, row.state, hw, topology, ready)
-        mask, pools = memo[key]
-        fit.append(pools)
-        if job.same_gpu_group:
-            mask = mask & ~counted  # nobody knows which devices are left there
-        number = classes.setdefault(mask.tobytes(), len(classes))
-        if number == len(matrix):
-            matrix.append(mask)
-        of[j] = number
+    known: dict[int, int] = {}
+    for j, where in enumerate(wheres):
+        refused = j in refusals
+        key = -1 if refused else id(where)
+        if key not in known:
+            mask = np.zeros_like(counted) if refused else where.ready
+            if same_group[j]:
+                mask = mask & ~counted  # nobody knows which devices are left there
+            known[key] = classes.setdefault(mask.tobytes(), len(classes))
+            if known[key] == len(matrix):
+                matrix.append(mask)
+        of.append(known[key])
+        fit.append(frozenset() if refused else where.pools)
     stacked = np.array(matrix, dtype=np.bool_).reshape(len(matrix), len(hw.names))
-    return stacked, of, fit
-
-
-def _where(
-    job: Job, state: JobState, hw: Hardware, topology: Topology, ready: BoolArray
-) -> tuple[BoolArray, frozenset[int]]:
-    if state is JobState.REFUSED or job.gpus_per_replica < 1 or job.replicas < 1:
-        return np.zeros(len(hw.names), dtype=np.bool_), frozenset()
-    mask = eligible_nodes(job, hw) & ready
-    if job.topology.required is not None and job.topology.required not in topology.levels:
-        return mask, frozenset(np.unique(hw.pool[mask]).tolist())
-    slots = np.where(mask, empty_slots(job, hw, hw.healthy, hw.healthy_devices), 0)
-    pools = [p for p in np.unique(hw.pool[mask]).tolist() if fits_empty(job, slots * (hw.pool == p), hw.pool, topology)]
-    return mask, frozenset(pools)
-
-
-def _level(topology: Topology, name: str | None, default: int) -> int:
-    return topology.level_index(name) if name is not None and name in topology.levels else default
-
-
-def _arrays(rows: Sequence[JobFacts], hw: Hardware, topology: Topology, eligibility_of: IntArray, now_us: int) -> Jobs:
-    def ints(values: Sequence[int]) -> IntArray:
-        return np.array([min(v, MAX_AMOUNT * 1000) for v in values], dtype=np.int64)
-
-    def bools(values: Sequence[bool]) -> BoolArray:
-        return np.array(values, dtype=np.bool_)
-
-    real = [row.state is not JobState.REFUSED for row in rows]
-    replicas = ints([r.job.replicas if ok else 0 for r, ok in zip(rows, real, strict=True)])
-    each = ints([r.job.gpus_per_replica if ok else 0 for r, ok in zip(rows, real, strict=True)])
-    size = replicas * each
-    lost = ints([r.lost_s for r in rows])
-    restart = ints([min(r.job.restart_cost, MAX_AMOUNT) for r in rows])
-    runs = bools([r.job.running is not None for r in rows])
-    order = order_in_leaf(rows)
-    return Jobs(
-        ids=tuple(r.job.id for r in rows),
-        state=ints([r.state for r in rows]),
-        leaf=ints([r.leaf for r in rows]),
-        submitted_us=ints([r.submitted_us for r in rows]),
-        priority=ints([priority_of(r.job) for r in rows]),
-        interactive=bools([r.job.kind == "interactive" for r in rows]),
-        replicas=replicas,
-        gpus_per_replica=each,
-        size=size,
-        resources=np.array(
-            [
-                [min(r.job.resources_per_replica.get(n, 0), MAX_AMOUNT) if ok else 0 for n in hw.resource_names]
-                for r, ok in zip(rows, real, strict=True)
-            ],
-            dtype=np.int64,
-        ).reshape(len(rows), len(hw.resource_names)),
-        max_per_node=ints([r.job.max_replicas_per_node or 0 for r in rows]),
-        exclusive=bools([r.job.exclusive_nodes for r in rows]),
-        same_gpu_group=bools([r.job.same_gpu_group for r in rows]),
-        eligibility=eligibility_of,
-        required_level=ints([_level(topology, r.job.topology.required, 0) for r in rows]),
-        preferred_level=ints([_level(topology, r.job.topology.preferred, -1) for r in rows]),
-        min_runtime_s=ints([r.min_runtime_s for r in rows]),
-        timeout_s=ints([-1 if r.job.timeout is None else min(r.job.timeout, MAX_AMOUNT) for r in rows]),
-        restart_cost_s=restart,
-        resumable=bools([r.job.resumable for r in rows]),
-        may_allocate=bools([r.may_allocate and ok for r, ok in zip(rows, real, strict=True)]),
-        may_borrow=bools([r.may_borrow and ok for r, ok in zip(rows, real, strict=True)]),
-        may_promote=bools([r.may_promote for r in rows]),
-        mode=ints([r.mode for r in rows]),
-        protected=bools([r.protected for r in rows]),
-        protected_until_us=ints([r.protected_until_us for r in rows]),
-        started_us=ints([r.started_us for r in rows]),
-        placed_us=ints([r.placed_us for r in rows]),
-        allocated_since_us=ints([r.allocated_since_us for r in rows]),
-        checkpointed_us=ints([r.checkpointed_us for r in rows]),
-        lost_gpu_seconds=np.where(runs, size * lost, 0),
-        preempt_cost=np.where(runs, size * (lost + np.minimum(restart, 10**9)), 0),
-        rank=np.full(len(rows), -1, dtype=np.int64),
-        order=order,
-        placement=tuple(r.placement for r in rows),
-    )
+    return stacked, np.array(of, dtype=np.int64), fit
 
 
 def _rank(jobs: Jobs, budgets: Budgets, policy: Policy) -> IntArray:
     """Order across budgets over pending jobs: the leaf's projected ratio after one charge step, then section 5."""
     keys = [
-        projected_ratio_key(int(c), int(o), 1, policy.charge_horizon_s)
-        for c, o in zip(budgets.charged, budgets.owed, strict=True)
+        projected_ratio_key(c, o, 1, policy.charge_horizon_s)
+        for c, o in zip(budgets.charged.tolist(), budgets.owed.tolist(), strict=True)
     ]
-    names = budgets.leaf_names
-    pending = np.flatnonzero(jobs.state == JobState.PENDING).tolist()
-    ids = jobs.ids
-    pending.sort(
-        key=lambda j: (keys[jobs.leaf[j]], -jobs.priority[j], jobs.submitted_us[j], names[jobs.leaf[j]], ids[j])
-    )
+    place = {key: i for i, key in enumerate(sorted(set(keys)))}
+    of_leaf = np.array([place[key] for key in keys], dtype=np.int64)
+    pending = np.flatnonzero(jobs.state == JobState.PENDING)
+    leaf = jobs.leaf[pending]  # numbered by name, as the jobs are by id
+    best_first = np.lexsort((leaf, jobs.submitted_us[pending], -jobs.priority[pending], of_leaf[leaf]))
     rank = np.full(len(jobs), -1, dtype=np.int64)
-    rank[pending] = np.arange(len(pending))
+    rank[pending[best_first]] = np.arange(len(pending))
     return rank
 
 
@@ -324,15 +324,13 @@ def _shape_mix(
                 ]
             )
         return tuple(Shape(s.replicas, s.gpus_per_replica, topology.level_index(s.level), s.weight) for s in mix)
-    rows = []
-    for j in range(len(jobs)):
-        runs = jobs.mode[j] != Mode.NONE
-        if jobs.state[j] == JobState.REFUSED or not (runs or in_service_fit[j]):
-            continue
-        level = int(jobs.required_level[j]) or max(0, int(jobs.preferred_level[j]))
-        pools = in_service_fit[j]
-        pool = next(iter(pools)) if len(pools) == 1 and len(hw.pool_names) > 1 else -1
-        rows.append((int(jobs.replicas[j]), int(jobs.gpus_per_replica[j]), level, pool))
+    could_run = (jobs.mode != Mode.NONE) | np.array([bool(pools) for pools in in_service_fit], dtype=np.bool_)
+    level = np.where(jobs.required_level > 0, jobs.required_level, np.maximum(jobs.preferred_level, 0))
+    several = len(hw.pool_names) > 1
+    pool = [next(iter(pools)) if several and len(pools) == 1 else -1 for pools in in_service_fit]
+    columns = (jobs.replicas.tolist(), jobs.gpus_per_replica.tolist(), level.tolist(), pool)
+    counts = (could_run & (jobs.state != JobState.REFUSED)).tolist()
+    rows = compress(zip(*columns, strict=True), counts)
     whole = [(int(hw.gpus[hw.pool == p].max()), p) for p in range(len(hw.pool_names))]
     if len(hw.pool_names) == 1:
         whole = [(g, -1) for g, _ in whole]

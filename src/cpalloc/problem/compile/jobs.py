@@ -1,192 +1,149 @@
-"""Jobs of the request as arrays: what each may do this round, before anything is decided."""
+"""Jobs of the request as columns: what each may do this round, before anything is decided.
+
+The harmless reading (wire.md): instants are clamped to now, minimum runtimes of running jobs to the policy's maximum,
+and what is odd is warned about.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from cpalloc.errors import Issue
-from cpalloc.problem.compile.clock import to_us
-from cpalloc.problem.compile.nodes import Hardware, mask_of
-from cpalloc.problem.problem import US, IntArray, JobState, Mode, NodeState, Policy, Replica
-from cpalloc.schema.request import Job, Running
+from cpalloc.problem.compile.nodes import Hardware
+from cpalloc.problem.compile.stays import Lies, Stays
+from cpalloc.problem.compile.terms import ALLOCATED, ANY, BORROWED, NOT_GIVEN_US, Asked, Terms
+from cpalloc.problem.problem import US, BoolArray, IntArray, JobState, Mode, NodeState, Policy
 
-_PRIORITY = {"low": 0, "normal": 1, "high": 2, "urgent": 3, "immediate": 4}
-
-
-@dataclass(slots=True)
-class JobFacts:
-    """One job after the harmless reading: instants clamped to now, min_runtime within the policy's maximum."""
-
-    job: Job
-    path: str
-    leaf: int
-    submitted_us: int
-    min_runtime_s: int
-    may_allocate: bool
-    may_borrow: bool
-    state: JobState = JobState.PENDING
-    mode: Mode = Mode.NONE
-    may_promote: bool = False
-    protected: bool = False
-    protected_until_us: int = -1
-    started_us: int = -1
-    placed_us: int = -1
-    allocated_since_us: int = -1
-    checkpointed_us: int = -1
-    lost_s: int = 0
-    placement: tuple[Replica, ...] = ()
-    warnings: list[Issue] = field(default_factory=list)
-
-    def warn(self, code: str, key: str, message: str) -> None:
-        """Note something read in the way that harms nobody."""
-        self.warnings.append(Issue(code, f"{self.path}.{key}" if key else self.path, message))
+_INSTANTS = ("started_us", "placed_us", "allocated_since_us", "checkpointed_us")
+_FIELD_OF = {name: f"running.{name.removesuffix('_us')}{'' if 'since' in name else '_at'}" for name in _INSTANTS}
 
 
-def priority_of(job: Job) -> int:
-    """0 (low) … 4 (immediate)."""
-    return _PRIORITY[job.priority]
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Instants of running jobs, and what follows from them; columns as in :class:`~cpalloc.problem.problem.Jobs`."""
+
+    started_us: IntArray
+    placed_us: IntArray
+    allocated_since_us: IntArray
+    checkpointed_us: IntArray
+    protected: BoolArray
+    protected_until_us: IntArray
+    lost_s: IntArray
 
 
-def read_job(
-    job: Job,
-    path: str,
-    *,
-    policy: Policy,
-    leaf_of: Mapping[str, int],
-    funded: Sequence[bool],
-    now_us: int,
-) -> JobFacts:
-    """Funding and durations of a job, running or pending (policy section 2)."""
-    leaf = leaf_of.get(job.budget, -1)
-    minimum = job.min_runtime
-    funding = job.funding or ("borrowed" if minimum == 0 else "allocated")
-    facts = JobFacts(job, path, leaf, to_us(job.submitted_at), minimum, False, False)
-    if funding != "borrowed" and minimum == 0:
-        facts.warn(
-            "zero_min_runtime", "min_runtime", f"funding {funding!r} needs a min_runtime over 0; it runs borrowed"
-        )
-        funding = "borrowed"
-    if job.running is not None and minimum > policy.max_min_runtime_s:
-        facts.warn(
-            "min_runtime_over_maximum",
-            "min_runtime",
-            f"is protected for the maximum of {policy.max_min_runtime_s} s, not for {minimum} s",
-        )
-        facts.min_runtime_s = policy.max_min_runtime_s
-    if job.running is not None and facts.submitted_us > now_us:
-        facts.warn("future_time", "submitted_at", "lies in the future; read as now")
-        facts.submitted_us = now_us
-    can_fund = leaf < 0 or funded[leaf]
-    facts.may_allocate = funding in ("allocated", "any") and (can_fund or funding == "allocated")
-    facts.may_borrow = funding in ("borrowed", "any")
-    return facts
+def columns_of(rows: Sequence[Asked]) -> Terms[IntArray]:
+    """The jobs' numbers as columns; shape (J,) each."""
+    table = np.array([row.terms for row in rows], dtype=np.int64).reshape(len(rows), len(Terms._fields))
+    return Terms(*np.ascontiguousarray(table.T))
 
 
-def read_running(
-    facts: JobFacts,
-    running: Running,
-    *,
-    policy: Policy,
+def may_run(terms: Terms[IntArray], leaf: IntArray, funded: BoolArray) -> tuple[BoolArray, BoolArray]:
+    """Which jobs may run allocated and which borrowed (policy section 2)."""
+    can_fund = (leaf < 0) | funded[leaf]
+    allocated = (terms.funding == ALLOCATED) | ((terms.funding == ANY) & can_fund)
+    return allocated, (terms.funding == BORROWED) | (terms.funding == ANY)
+
+
+def timing(terms: Terms[IntArray], min_runtime_s: IntArray, policy: Policy, now_us: int) -> Timing:
+    """Protection and lost work of running jobs (policy sections 1 and 4)."""
+    runs, up = terms.runs > 0, terms.started_us != NOT_GIVEN_US
+    started = np.minimum(terms.started_us, now_us)
+    placed = np.where(
+        terms.placed_us != NOT_GIVEN_US, np.minimum(terms.placed_us, now_us), np.where(up, started, now_us)
+    )
+    since_given = terms.allocated_since_us != NOT_GIVEN_US
+    since = np.where(since_given, np.minimum(terms.allocated_since_us, now_us), np.where(up, started, placed))
+    allocated = terms.mode == Mode.ALLOCATED
+    span = np.where(allocated, min_runtime_s, 0) * US
+    # Being carried out: protected from placed_at, at most for start_timeout.
+    patience = placed + policy.start_timeout_s * US
+    end = np.where(up, since + span, np.where(now_us < patience, np.maximum(placed + span, patience), now_us))
+    saves = terms.checkpointed_us != NOT_GIVEN_US
+    checkpointed = np.minimum(terms.checkpointed_us, now_us)
+    saved = np.where(saves & (terms.resumable > 0), np.maximum(started, checkpointed), started)
+    return Timing(
+        started_us=np.where(up, started, -1),
+        placed_us=np.where(runs, placed, -1),
+        allocated_since_us=np.where(allocated, since, -1),
+        checkpointed_us=np.where(saves, checkpointed, -1),
+        protected=allocated & (now_us < end),
+        protected_until_us=np.where(allocated, end, -1),
+        lost_s=np.where(up, np.maximum(now_us - saved, 0) // US, 0),
+    )
+
+
+def states(
+    terms: Terms[IntArray],
+    leaf: IntArray,
+    protected: BoolArray,
+    lies: Sequence[Lies],
+    stays: Stays,
     hw: Hardware,
-    over_share: Sequence[bool],
-    funded: Sequence[bool],
-    now_us: int,
-) -> None:
-    """State, protection and lost work of a running job (policy sections 1, 2 and 4)."""
-    job = facts.job
-    facts.mode = Mode.ALLOCATED if running.mode == "allocated" else Mode.BORROWED
-    started = _instant(facts, running.started_at, "started_at", now_us)
-    placed = _instant(facts, running.placed_at, "placed_at", now_us)
-    facts.started_us = -1 if started is None else started
-    facts.placed_us = placed if placed is not None else (started if started is not None else now_us)
-    since = _instant(facts, running.allocated_since, "allocated_since", now_us)
-    up = started is not None
-    if facts.mode is Mode.ALLOCATED:
-        facts.allocated_since_us = since if since is not None else (started if started is not None else facts.placed_us)
-        end = facts.allocated_since_us + facts.min_runtime_s * US
-        if not up:
-            # Being carried out: protected from placed_at, at most for start_timeout.
-            patience = facts.placed_us + policy.start_timeout_s * US
-            end = max(facts.placed_us + facts.min_runtime_s * US, patience) if now_us < patience else now_us
-        facts.protected = now_us < end
-        facts.protected_until_us = end
-    checkpoint = _instant(facts, running.checkpointed_at, "checkpointed_at", now_us)
-    facts.checkpointed_us = -1 if checkpoint is None else checkpoint
-    if started is not None:
-        saved = max(started, checkpoint) if job.resumable and checkpoint is not None else started
-        facts.lost_s = max(0, now_us - saved) // US
-    facts.placement = _placement(facts, running, hw)
-    facts.state = _state(facts, running, policy=policy, hw=hw, over_share=over_share)
-    facts.may_promote = (
-        facts.mode is Mode.BORROWED
-        and facts.state is JobState.EVICTABLE
-        and facts.may_allocate
-        and facts.may_borrow
-        and funded[facts.leaf]
+    over_share: BoolArray,
+    policy: Policy,
+) -> IntArray:
+    """What may happen to each job; pending ones are not judged yet."""
+
+    def touches(state: NodeState) -> BoolArray:
+        out = np.zeros(len(lies), dtype=np.bool_)
+        out[stays.job[hw.state[stays.node] == state]] = True
+        return out
+
+    absent = np.array([bool(lie.replicas) and lie.replicas[0].node < 0 for lie in lies], dtype=np.bool_)
+    yields = (terms.mode == Mode.BORROWED) | over_share[leaf] | policy.preempt_under_share
+    ladder = (
+        (terms.runs == 0, JobState.PENDING),
+        (terms.stopping > 0, JobState.STOPPING),
+        (touches(NodeState.DOWN), JobState.LOST),
+        (protected, JobState.FIXED),
+        (touches(NodeState.DRAINING), JobState.DRAINED),
+        (absent, JobState.FIXED),
+        (yields, JobState.EVICTABLE),
     )
+    return np.select([when for when, _ in ladder], [int(state) for _, state in ladder], int(JobState.FIXED))
 
 
-def _instant(facts: JobFacts, value: datetime | None, key: str, now_us: int) -> int | None:
-    if value is None:
-        return None
-    us = to_us(value)
-    if us > now_us:
-        facts.warn("future_time", f"running.{key}", "lies in the future; read as now")
-        return now_us
-    return us
-
-
-def _placement(facts: JobFacts, running: Running, hw: Hardware) -> tuple[Replica, ...]:
-    replicas = []
-    for i, entry in enumerate(running.placement):
-        node = hw.index.get(entry.node, -1)
-        if node < 0:
-            facts.warn(
-                "node_missing",
-                f"running.placement[{i}].node",
-                f"node {entry.node} is not in the snapshot; the job is kept and takes no capacity there",
-            )
-        if isinstance(entry.gpus, int):
-            replicas.append(Replica(node, entry.gpus, -1))
-            continue
-        mask = mask_of(entry.gpus)
-        if node >= 0 and mask & ~hw.healthy_devices[node]:
-            facts.warn("unhealthy_gpu", f"running.placement[{i}].gpus", f"runs on an unhealthy GPU of {entry.node}")
-        replicas.append(Replica(node, len(entry.gpus), mask))
-    return tuple(sorted(replicas, key=lambda r: (r.node, r.devices)))
-
-
-def _state(facts: JobFacts, running: Running, *, policy: Policy, hw: Hardware, over_share: Sequence[bool]) -> JobState:
-    if running.stopping:
-        return JobState.STOPPING
-    states = {int(hw.state[r.node]) for r in facts.placement if r.node >= 0}
-    if NodeState.DOWN in states:
-        return JobState.LOST
-    if facts.protected:
-        return JobState.FIXED
-    if NodeState.DRAINING in states:
-        return JobState.DRAINED
-    if any(r.node < 0 for r in facts.placement):
-        return JobState.FIXED
-    if facts.mode is Mode.BORROWED:
-        return JobState.EVICTABLE
-    return JobState.EVICTABLE if over_share[facts.leaf] or policy.preempt_under_share else JobState.FIXED
-
-
-def order_in_leaf(rows: Sequence[JobFacts]) -> IntArray:
+def order_in_leaf(leaf: IntArray, priority: IntArray, submitted_us: IntArray) -> IntArray:
     """Position of every job inside its leaf: priority, then submission, then id (policy section 5); shape (J,)."""
-    order = np.full(len(rows), -1, dtype=np.int64)
-    keys = sorted(
-        range(len(rows)),
-        key=lambda j: (rows[j].leaf, -priority_of(rows[j].job), rows[j].submitted_us, rows[j].job.id),
-    )
-    count: dict[int, int] = {}
-    for j in keys:
-        leaf = rows[j].leaf
-        order[j] = count.get(leaf, 0)
-        count[leaf] = int(order[j]) + 1
+    ordered = np.lexsort((submitted_us, -priority, leaf))
+    first = np.flatnonzero(np.diff(leaf[ordered], prepend=-2))
+    order = np.empty(len(leaf), dtype=np.int64)
+    order[ordered] = np.arange(len(leaf)) - np.repeat(first, np.diff(first, append=len(leaf)))
     return order
+
+
+def warnings_of(
+    rows: Sequence[Asked],
+    paths: Sequence[int],
+    terms: Terms[IntArray],
+    lies: Sequence[Lies],
+    policy: Policy,
+    now_us: int,
+) -> tuple[Issue, ...]:
+    """What was read in a way that harms nobody, by job. ``paths`` are the jobs' positions in the request."""
+    runs, longest_s = terms.runs > 0, policy.max_min_runtime_s
+    over = runs & (terms.min_runtime_s > longest_s)
+    late = runs & (terms.submitted_us > now_us)
+    future = np.zeros(len(rows), dtype=np.bool_)
+    for name in _INSTANTS:
+        future |= getattr(terms, name) > now_us
+    faulty = np.array([bool(lie.faults) for lie in lies], dtype=np.bool_)
+    out: list[Issue] = []
+    for j in np.flatnonzero((terms.asks_too_much > 0) | over | late | future | faulty).tolist():
+        job, numbers = rows[j].job, rows[j].terms
+        found: list[tuple[str, str, str]] = []
+        if numbers.asks_too_much:
+            message = f"funding {job.funding!r} needs a min_runtime over 0; it runs borrowed"
+            found.append(("zero_min_runtime", "min_runtime", message))
+        if over[j]:
+            message = f"is protected for the maximum of {longest_s} s, not for {job.min_runtime} s"
+            found.append(("min_runtime_over_maximum", "min_runtime", message))
+        times = [("submitted_at", late[j])]
+        times += [(_FIELD_OF[name], getattr(numbers, name) > now_us) for name in _INSTANTS]
+        found += [("future_time", key, "lies in the future; read as now") for key, ahead in times if ahead]
+        found += lies[j].faults
+        out += [Issue(code, f"jobs[{paths[j]}].{key}", message) for code, key, message in found]
+    return tuple(out)

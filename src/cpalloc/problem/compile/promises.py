@@ -20,6 +20,8 @@ def kept_holds(
     A reservation of a job that has started or left the queue has served its purpose and is neither.
     """
     ranked, broken = read_holds(problem, previous)
+    if not ranked:
+        return (), tuple(broken)
     standing = {h.job for h in reserve(problem, status_quo(problem), kept=ranked, jobs=())[0]}
     for hold in ranked:
         if hold.job not in standing:
@@ -40,6 +42,8 @@ def kept_holds(
 
 def read_holds(problem: Problem, rows: Sequence[ReservationRow]) -> tuple[tuple[Hold, ...], list[BrokenPromise]]:
     """Reservations of an answer in the terms of this problem, best rank first, and those its nodes cannot hold."""
+    if not rows:
+        return (), []
     jobs = problem.jobs
     index = {name: j for j, name in enumerate(jobs.ids)}
     node_index = {name: n for n, name in enumerate(problem.nodes.names)}

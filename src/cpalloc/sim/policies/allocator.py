@@ -14,7 +14,7 @@ import numpy as np
 
 from cpalloc.engine import solve_round
 from cpalloc.metrics.reservations import reserve
-from cpalloc.problem.compile import compile_round
+from cpalloc.problem.compile import CompileCache, compile_round
 from cpalloc.problem.decode import reservation_rows
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
 from cpalloc.schema import Round
@@ -45,7 +45,7 @@ class AllocatorPolicy:
     Parameters
     ----------
     decide_round
-        Decides one round.
+        Decides one round; what rounds have in common it may keep in the cache.
     depth
         How many like jobs of a leaf a round looks at (:class:`QueueWindow`).
     """
@@ -55,28 +55,37 @@ class AllocatorPolicy:
     def __init__(
         self,
         name: str,
-        decide_round: Callable[[Round], Decided],
+        decide_round: Callable[[Round, CompileCache], Decided],
         *,
         options: Options,
         depth: int,
     ) -> None:
         self.name = name
-        self._decide_round = decide_round
+        self.decide_round = decide_round
         self._window = QueueWindow(depth)
         self._maker = RoundMaker(options)
+        self._cache = CompileCache()
         self._promises: tuple[ReservationRow, ...] = ()
 
     def begin(self, state: State) -> None:
         """Nothing to prepare."""
 
+    def shown(self, state: State) -> list[int]:
+        """The pending jobs a round would look at."""
+        return self._window.shown(state)
+
+    def round_of(self, state: State, shown: Sequence[int]) -> tuple[Round, dict[str, int]]:
+        """The present round, and the index of every job in it by its id."""
+        return self._maker.make(state, shown, self._promises)
+
     def decide(self, state: State, news: News) -> Moves:
         """Decide the round, without a solver where nothing can change."""
         self._window.add(state, news.arrived)
-        shown = self._window.shown(state)
+        shown = self.shown(state)
         if nothing_can_change(state, shown):
             return replace(NO_MOVES, path=RoundPath.QUICK)
-        round_, job_of = self._maker.make(state, shown, self._promises)
-        decided = self._decide_round(round_)
+        round_, job_of = self.round_of(state, shown)
+        decided = self.decide_round(round_, self._cache)
         self._promises = reservation_rows(decided.problem, decided.decision)
         return moves_of(decided, job_of)
 
@@ -102,16 +111,18 @@ def moves_of(decided: Decided, job_of: dict[str, int]) -> Moves:
     )
 
 
-def _solve(round_: Round) -> Decided:
-    solved = solve_round(round_)
+def solve_fully(round_: Round, cache: CompileCache) -> Decided:
+    """Decide a round with the optimiser, proofs and all."""
+    solved = solve_round(round_, cache=cache, trusted=True)
     tiers = solved.solution.tiers
     problem = solved.compiled.problem
     unproved = sum(not all(part.proved(problem.options.gap) for part in tier.parts) for tier in tiers)
     return Decided(problem, solved.solution.decision, unproved, solved=solved.solution.variables > 0)
 
 
-def _greedy(round_: Round) -> Decided:
-    problem = compile_round(round_).problem
+def solve_greedily(round_: Round, cache: CompileCache) -> Decided:
+    """Decide a round with the greedy; its promises are those the rules give."""
+    problem = compile_round(round_, cache=cache, trusted=True).problem
     decision = greedy(problem)
     holds, blocked = reserve(problem, decision, kept=problem.holds)
     return Decided(problem, replace(decision, reservations=holds, blocked=blocked), 0, solved=True)
@@ -122,12 +133,9 @@ def cpalloc_policy(*, deterministic_limit: float = 0.5, seed: int = 0, depth: in
     options = Options.model_validate(
         {"deterministic": True, "deterministic_limit": deterministic_limit, "workers": 1, "seed": seed}
     )
-    return AllocatorPolicy("cpalloc", _solve, options=options, depth=depth)
+    return AllocatorPolicy("cpalloc", solve_fully, options=options, depth=depth)
 
 
 def fair_share(*, depth: int = 4) -> AllocatorPolicy:
     """The greedy with the same action set: what a good conventional scheduler would do."""
-    return AllocatorPolicy("fair-share", _greedy, options=Options(), depth=depth)
-
-
-__all__: Sequence[str] = ("AllocatorPolicy", "Decided", "cpalloc_policy", "fair_share", "moves_of")
+    return AllocatorPolicy("fair-share", solve_greedily, options=Options(), depth=depth)

@@ -1,0 +1,14 @@
+"""Results for people: tables for a terminal, and one HTML page with pictures that works offline."""
+
+from cpalloc.report.tables import comparison_leaves_table, comparison_table, leaves_table, summary_table
+from cpalloc.report.write import Study, report_html, write_report
+
+__all__ = [
+    "Study",
+    "comparison_leaves_table",
+    "comparison_table",
+    "leaves_table",
+    "report_html",
+    "summary_table",
+    "write_report",
+]

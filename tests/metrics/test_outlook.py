@@ -1,0 +1,95 @@
+"""What nodes can hold later, node by node and instant by instant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from builders import HOUR, Budget, Node, Pending, Running, job_at, problem
+from cpalloc.generate import GeneratorConfig, generate
+from cpalloc.metrics.outlook import Nearby, Outlook
+from cpalloc.problem.compile import compile_round
+from cpalloc.problem.problem import US, JobState, Problem, status_quo
+
+OVER = Budget("over", charged=2000)
+
+
+def everywhere(told: Problem) -> Nearby:
+    return Outlook(told, status_quo(told)).over(np.arange(len(told.nodes.names)))
+
+
+def in_s(told: Problem, instants_us: np.ndarray) -> list[float]:
+    return [(int(t) - told.now_us) / US for t in instants_us]
+
+
+def test_protections_end_and_timeouts_come() -> None:
+    told = problem(
+        nodes=[Node("n1"), Node("n2"), Node("n3")],
+        jobs=[
+            Running("ends", budget="over", gpus=6, at="n1", mode="allocated", protected_s=HOUR),
+            Running("times-out", gpus=8, at="n2", mode="allocated", age_s=HOUR, timeout_s=3 * HOUR),
+            Running("stays", gpus=5, at="n3", mode="allocated"),
+            Running("borrows", gpus=2, at="n1"),
+            Pending("gang", gpus=4, replicas=3),
+        ],
+        budgets=[OVER, Budget("x")],
+    )
+    nearby, gang = everywhere(told), job_at(told, "gang")
+    assert in_s(told, nearby.instants) == [0, HOUR, 2 * HOUR]
+    assert [nearby.slots(gang, t).tolist() for t in nearby.instants.tolist()] == [[0, 0, 0], [2, 0, 0], [2, 2, 0]]
+    assert nearby.earliest_us(gang) == told.now_us + 2 * HOUR * US
+    ready_us = nearby.ready_us(gang, np.array([2, 2, 0]), told.now_us + 2 * HOUR * US)
+    assert in_s(told, ready_us) == [HOUR, 2 * HOUR, 0]
+
+
+def test_a_budget_gives_back_only_what_is_over_its_claim() -> None:
+    jobs = [
+        Running(name, budget="over", gpus=4, at=name, mode="allocated", protected_s=left)
+        for name, left in (("n1", 2 * HOUR), ("n2", HOUR))
+    ]
+    told = problem(
+        nodes=[Node("n1", gpus=4), Node("n2", gpus=4)],
+        jobs=[*jobs, Pending("next", gpus=4), Pending("both", gpus=4, replicas=2)],
+        budgets=[Budget("over", charged=2000, claim=4), Budget("x")],
+    )
+    nearby = everywhere(told)
+    assert in_s(told, nearby.instants) == [0, HOUR]  # n2's comes first, and then nothing is left to give
+    assert nearby.earliest_us(job_at(told, "next")) == told.now_us + HOUR * US
+    assert nearby.earliest_us(job_at(told, "both")) is None
+
+
+def test_groups_promises_and_exclusive_nodes_narrow_it() -> None:
+    told = problem(
+        nodes=[Node("n1", groups=(range(4), range(4, 8)))],
+        jobs=[
+            Running("stays", gpus=2, at=[("n1", [3, 4])], mode="allocated"),
+            Pending("any", gpus=2),
+            Pending("grouped", gpus=2, same_gpu_group=True),
+            Pending("alone", gpus=2, exclusive=True),
+        ],
+    )
+    outlook = Outlook(told, status_quo(told))
+
+    def slots(name: str) -> int:
+        return int(outlook.over(np.array([0])).slots(job_at(told, name), told.now_us)[0])
+
+    assert [slots(name) for name in ("any", "grouped", "alone")] == [3, 2, 0]
+    outlook.promised[0] = 4
+    assert [slots(name) for name in ("any", "grouped", "alone")] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_earliest_and_ready_are_the_first_instants_of_all(seed: int) -> None:
+    config = GeneratorConfig(nodes=16, seed=seed, family="gang-heavy", nodes_per_rack=4, protected=0.6, timeouts=0.6)
+    told = compile_round(generate(config)).problem
+    nearby = everywhere(told)
+    instants = nearby.instants.tolist()
+    assert len(instants) > 3
+    for job in np.flatnonzero(told.jobs.state == JobState.PENDING).tolist():
+        slots = np.array([nearby.slots(job, t) for t in instants])
+        able = np.flatnonzero(slots.sum(axis=1) >= told.jobs.replicas[job])
+        assert nearby.earliest_us(job) == (instants[able[0]] if len(able) else None)
+        if len(able):
+            count = slots[able[0]]
+            first = [instants[int(np.flatnonzero(slots[:, n] >= count[n])[0])] for n in range(len(count))]
+            assert nearby.ready_us(job, count, instants[able[0]]).tolist() == first
