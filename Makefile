@@ -9,10 +9,13 @@ NODES  ?= 64
 SEED   ?= 7
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
+STUDY  ?= examples/study-lab.toml
+SEEDS  ?= 1-10
+TABLES ?= docs/study
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test serve lint bench docs wheel clean
+.PHONY: help demo test serve lint bench study docs wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +49,13 @@ lint: $(VENV)/.stamp-dev ## ruff (rules, format), mypy --strict, import contract
 
 bench: $(VENV)/.stamp-dev ## time the phases of a round
 	$(BIN)/python -m pytest bench --benchmark-only $(PYTEST_ARGS)
+
+# Results are kept in build/study, so that a study that was stopped goes on, and one with more seeds runs only those.
+study: $(VENV)/.stamp-run ## simulate STUDY with SEEDS (1-10) and write tables and a page to TABLES (docs/study)
+	@mkdir -p build/study $(TABLES)
+	COLUMNS=180 $(BIN)/cpalloc compare $(STUDY) --seeds $(SEEDS) --output build/study --all \
+	  --report $(TABLES)/$(basename $(notdir $(STUDY))).html --parquet $(TABLES)/$(basename $(notdir $(STUDY))).parquet \
+	  > $(TABLES)/$(basename $(notdir $(STUDY))).txt
 
 docs: $(VENV)/.stamp-dev ## write the generated documents again: OpenAPI and JSON Schema
 	$(BIN)/python -m cpalloc.api.openapi docs/openapi.json

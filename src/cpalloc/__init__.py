@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from cpalloc.engine import check, solve
     from cpalloc.errors import CpallocError, InputError, Issue
     from cpalloc.schema import Allocation, CheckReport, Round, parse_round
+    from cpalloc.sim.simulate import simulate
     from cpalloc.topology import Cluster
 
 _WHERE = {
     "solve": "cpalloc.engine",
     "check": "cpalloc.engine",
+    "simulate": "cpalloc.sim.simulate",
     "Round": "cpalloc.schema",
     "Allocation": "cpalloc.schema",
     "CheckReport": "cpalloc.schema",
@@ -36,6 +38,7 @@ __all__ = [
     "__version__",
     "check",
     "parse_round",
+    "simulate",
     "solve",
 ]
 

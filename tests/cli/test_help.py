@@ -15,10 +15,14 @@ from cpalloc.generate import Family, GeneratorConfig
 from .conftest import Run, environment
 
 # typer loads pydantic by itself where a command has options
-HEAVY = ("ortools", "pandas", "numpy", "networkx", "fastapi", "uvicorn", "cpalloc.engine", "cpalloc.schema")
+HEAVY = (
+    *("ortools", "pandas", "numpy", "networkx", "fastapi", "uvicorn", "polars", "altair", "ray"),
+    *("cpalloc.engine", "cpalloc.schema", "cpalloc.sim", "cpalloc.report"),
+)
+COMMANDS = ("solve", "check", "generate", "simulate", "compare", "serve", "version")
 
 
-@pytest.mark.parametrize("command", [[], ["solve"], ["check"], ["generate"], ["serve"], ["version"]])
+@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS)])
 def test_help_loads_nothing_heavy(command: list[str]) -> None:
     script = (
         "import sys\nfrom cpalloc.cli import main\n"
@@ -34,7 +38,7 @@ def test_help_loads_nothing_heavy(command: list[str]) -> None:
 
 def test_every_command_is_listed(run: Run) -> None:
     text = run("--help").stdout
-    assert all(command in text for command in ("solve", "check", "generate", "serve", "version"))
+    assert all(command in text for command in COMMANDS)
 
 
 def test_the_options_of_generate_are_those_of_the_generator() -> None:

@@ -12,6 +12,7 @@ import pytest
 from cpalloc.errors import InputError
 from cpalloc.sim.config import Progress, SimConfig
 from cpalloc.sim.policies.base import Moves, News, Policy
+from cpalloc.sim.policies.best_fit import BestFit
 from cpalloc.sim.policies.consolidate import Consolidate
 from cpalloc.sim.policies.fifo import by_submission, fifo
 from cpalloc.sim.policies.priority import Priority
@@ -84,6 +85,7 @@ def test_another_simulation_does_not_go_on_from_it(tmp_path: Path) -> None:
     others: list[tuple[Workload, Policy, SimConfig]] = [
         (world([job("j", 0, 8, 101), job("k", 50, 8, 100)]), fifo(), SimConfig()),
         (w, fifo(name="other"), SimConfig()),
+        (w, fifo(BestFit()), SimConfig()),
         (w, fifo(), SimConfig(seed=1)),
     ]
     for workload, policy, config in others:

@@ -1,4 +1,4 @@
-"""The command line: ``cpalloc solve|check|generate|serve|version``.
+"""The command line: ``cpalloc solve|check|generate|simulate|compare|serve|version``.
 
 Commands import what they need when they run, so that ``--help`` loads neither the solver nor the service.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import typer
 
 from cpalloc.cli.check import check
+from cpalloc.cli.compare import compare
 from cpalloc.cli.generate import generate
 from cpalloc.cli.serve import serve
+from cpalloc.cli.simulate import simulate
 from cpalloc.cli.solve import solve
 from cpalloc.cli.version import version
 
@@ -30,7 +32,7 @@ def create_cli() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for command in (solve, check, generate, serve, version):
+    for command in (solve, check, generate, simulate, compare, serve, version):
         cli.command()(command)
     return cli
 

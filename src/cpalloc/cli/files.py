@@ -76,3 +76,16 @@ def write(text: str, path: Path | None) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise typer.BadParameter(f"cannot write {path}: {error.strerror}", param_hint="--output") from None
+
+
+def check_target(path: Path | None, option: str) -> None:
+    """Refuse early what could not be written once there is something to write.
+
+    Raises
+    ------
+    typer.BadParameter
+        When the path lies in no directory, or is one; exits with 2.
+    """
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        why = "is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+        raise typer.BadParameter(f"cannot write {path}: {why}", param_hint=option)

@@ -11,6 +11,7 @@ from typing import Any
 
 from cpalloc.errors import InputError, Issue
 from cpalloc.sim.config import SimConfig
+from cpalloc.sim.policies.base import Policy
 from cpalloc.sim.simulation import Simulation
 from cpalloc.sim.workload import Workload
 from cpalloc.version import __version__
@@ -19,11 +20,12 @@ from cpalloc.version import __version__
 class Checkpoint:
     """One file for one simulation: a fingerprint of what is simulated, then its pickled state without the workload."""
 
-    def __init__(self, path: Path, workload: Workload, config: SimConfig, policy: str) -> None:
+    def __init__(self, path: Path, workload: Workload, config: SimConfig, policy: Policy) -> None:
         self._path = path
         self._workload = workload
-        asked = repr((__version__, workload, config, policy))
-        self._fingerprint = hashlib.sha256(asked.encode()).digest()
+        asked = repr((__version__, workload, config, policy.name)).encode()
+        # A fresh policy is its parameters and nothing else.
+        self._fingerprint = hashlib.sha256(asked + pickle.dumps(policy, protocol=pickle.HIGHEST_PROTOCOL)).digest()
 
     def save(self, simulation: Simulation) -> None:
         """Write the file whole or not at all."""

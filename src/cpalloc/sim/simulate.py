@@ -63,7 +63,7 @@ def simulate(
         When the policy decides what cannot be done or breaks its promises.
     """
     config = config or SimConfig()
-    kept = Checkpoint(checkpoint, workload, config, policy.name) if checkpoint else None
+    kept = Checkpoint(checkpoint, workload, config, policy) if checkpoint else None
     simulation = (kept.load() if kept and resume else None) or Simulation(workload, policy, config)
     with heard(cancel or threading.Event(), listen=kept is not None) as stop:
         finished = _run(simulation, stop, progress, kept, checkpoint_every_s)

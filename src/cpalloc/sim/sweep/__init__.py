@@ -1,0 +1,23 @@
+"""Many scenarios and seeds: planned, run here or on a Ray cluster, and kept so that nothing is run twice."""
+
+from cpalloc.sim.sweep.base import Ending, Engine, Outcome, Watch
+from cpalloc.sim.sweep.local import LocalEngine
+from cpalloc.sim.sweep.plan import Task, plan
+from cpalloc.sim.sweep.ray import RayEngine
+from cpalloc.sim.sweep.results import history_of, result_of
+from cpalloc.sim.sweep.sweep import Swept, sweep
+
+__all__ = [
+    "Ending",
+    "Engine",
+    "LocalEngine",
+    "Outcome",
+    "RayEngine",
+    "Swept",
+    "Task",
+    "Watch",
+    "history_of",
+    "plan",
+    "result_of",
+    "sweep",
+]
