@@ -385,7 +385,8 @@ class StrictOrder:
             instants=instants,
             timed=timed,
         )
-        if fresh == partition and run.status is Status.OPTIMAL and tier.name in ("delay", "fragmentation"):
+        pooled = self.ctx is not None and any(len(cell.nodes) > 1 for cell in self.ctx.layout.cells)
+        if fresh == partition and pooled and run.status is Status.OPTIMAL and tier.name in ("delay", "fragmentation"):
             # What room there is at an instant is pooled over like nodes: tell the nodes apart.
             fresh = replace(fresh, split=True)
         self._repartition(fresh)
