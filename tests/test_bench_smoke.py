@@ -99,3 +99,35 @@ def test_blocks_of_a_document_are_replaced(tmp_path: Path) -> None:
     assert "old" not in fresh
     assert replaced(fresh, "one", "new") == fresh
     assert fresh.startswith(f"a\n{begin}\nnew\n\n{end}b\n")
+
+
+def test_highs_agrees_with_cp_sat_on_the_models_of_a_round() -> None:
+    from bench.searches import VARIANTS, Kept, keeping, with_cp_sat, with_highs
+
+    from cpalloc.engine import solve_round
+    from cpalloc.generate import GeneratorConfig, generate_doc
+    from cpalloc.schema import parse_round
+
+    kept: list[Kept] = []
+    for seed in (1, 2, 3):
+        document = generate_doc(GeneratorConfig(nodes=12, seed=seed))
+        document["options"] = {"deterministic": True, "deterministic_limit": 2}
+        with keeping(kept, f"s{seed}", 0.0):
+            solve_round(parse_round(json.dumps(document)))
+    compared = 0
+    for model in kept:
+        highs, cp_sat = with_highs(model, 20), with_cp_sat(model, VARIANTS["as it is"], 20)
+        if highs.proved and cp_sat.proved:
+            compared += 1
+            assert highs.value == pytest.approx(cp_sat.value, rel=1e-4), model.label
+    assert compared >= 10
+
+
+def test_rounds_of_a_simulation_are_captured_and_solved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import captured
+
+    monkeypatch.setattr(captured, "ROUNDS", tmp_path / "rounds.jsonl.xz")
+    captured.capture((1,), days=0.03, skip_days=0.0, keep=4)
+    rounds = captured.read(tmp_path / "rounds.jsonl.xz")
+    assert 4 <= len(rounds) <= 6
+    assert captured.solved(rounds).row_count == 10  # the round and nine tiers

@@ -29,6 +29,7 @@ from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext
 from cpalloc.problem.problem import Decision, Hold, JobState, Problem, Tier, status_quo
 from cpalloc.solver.hints import hint_of
+from cpalloc.solver.promising import best_order
 from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.repair import uninvert
@@ -397,14 +398,17 @@ class StrictOrder:
         """Settle who is blocked, minimise their delay, and let what was promised bind the tiers that follow."""
         problem = self.problem
         self.blocked = reserve(problem, self.incumbent, kept=self.kept)[1]
-        self.incumbent = self._with_reservations(self.incumbent)
-        self.values = Values(problem, self.incumbent)
+        self._promise_best()
         if self.values[tier.name][part] > 0:
             known = tuple((j, delay_of(problem, self.incumbent, j)) for j in self.blocked)
             self._repartition(
                 replace(self.partition, blocked=known, instants=release_instants(problem), by_release=True)
             )
         result = self._solve_part(tier, index, part, budget)
+        self._promise_best()
+        best = min(result.best, self.values[tier.name][part])
+        self.limits[-1] = (tier.name, part, best)
+        result = replace(result, best=best, limit=best)
         self.kept = self.incumbent.reservations
         kept_before = {h.job for h in problem.holds}
         self.fresh = tuple(h for h in self.kept if h.job not in kept_before)
@@ -412,6 +416,12 @@ class StrictOrder:
             replace(self.partition, holds=problem.holds + self.fresh, blocked=(), instants=(), by_release=False)
         )
         return result
+
+    def _promise_best(self) -> None:
+        """Give the incumbent's promises in the order that delays least; candidates get theirs in the same order."""
+        self.blocked = best_order(self.problem, self.incumbent, self.kept, self.blocked or ())
+        self.incumbent = self._with_reservations(self.incumbent)
+        self.values = Values(self.problem, self.incumbent)
 
     def _repartition(self, partition: Partition) -> None:
         if partition != self.partition:
