@@ -28,14 +28,20 @@ def best_order(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs:
     jobs
         The blocked jobs, best rank first.
     """
-    best, least = tuple(jobs), _delay(problem, decision, kept, jobs)
-    if least is None:
-        return best
+    renewed = {h.job for h in kept}
+    best = tuple(job for job in jobs if job not in renewed)
+    first = tuple(job for job in jobs if job in renewed)
+    least = _delay(problem, decision, kept, best)
+    if least is None or len(best) < 2:
+        return first + best
+    alone = [_delay(problem, decision, kept, [job]) for job in best]
+    if None not in alone and least <= sum(delay or 0 for delay in alone):
+        return first + best  # everybody is promised what it would be promised alone
     for order in _orders(best):
-        delay = _delay(problem, decision, kept, order, of=best)
+        delay = _delay(problem, decision, kept, order)
         if delay is not None and delay < least:
             best, least = order, delay
-    return best
+    return first + best
 
 
 def _orders(jobs: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -46,12 +52,10 @@ def _orders(jobs: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield (*jobs[:i], jobs[i + 1], jobs[i], *jobs[i + 2 :])
 
 
-def _delay(
-    problem: Problem, decision: Decision, kept: Sequence[Hold], order: Sequence[int], of: Sequence[int] | None = None
-) -> int | None:
-    """GPU-seconds of delay of all the jobs; None where not all of them are considered in that order."""
+def _delay(problem: Problem, decision: Decision, kept: Sequence[Hold], order: Sequence[int]) -> int | None:
+    """GPU-seconds of delay of the jobs; None where not all of them are considered in that order."""
     holds, considered = reserve(problem, decision, kept=kept, jobs=order)
-    if set(considered) != set(order if of is None else of):
+    if not set(order) <= set(considered):
         return None
     promised = replace(decision, reservations=holds, blocked=considered)
-    return sum(delay_of(problem, promised, j) for j in considered)
+    return sum(delay_of(problem, promised, j) for j in order)
