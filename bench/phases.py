@@ -24,7 +24,7 @@ from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.results import Solution
 from cpalloc.solver.run import Run, minimise
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import violations
+from cpalloc.solver.values import violations
 
 if TYPE_CHECKING:
     from cpalloc.models.variables import ModelContext

@@ -39,7 +39,7 @@ from cpalloc.solver.guard import fallback, guard
 from cpalloc.solver.replay import keep
 from cpalloc.solver.results import PartResult, Solution, TierResult
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import violations
+from cpalloc.solver.values import violations
 from cpalloc.version import __version__
 
 log = logging.getLogger(__name__)

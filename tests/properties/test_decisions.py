@@ -12,8 +12,9 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Decision, Problem
 from cpalloc.schema import parse_round
+from cpalloc.solver.results import Solution
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import Solution, violations
+from cpalloc.solver.values import violations
 from properties.rounds import Doc, any_round, synthetic
 from reference.tiny_rounds import tiny_doc
 

@@ -26,8 +26,9 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Problem
 from cpalloc.schema import parse_round
+from cpalloc.solver.results import Solution, TierResult
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import Solution, TierResult, violations
+from cpalloc.solver.values import violations
 from reference.brute_force import Chain, Full, Search, Step, binds
 from reference.tiny_rounds import tiny_doc
 

@@ -9,7 +9,7 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, status_quo
 from cpalloc.solver.greedy import greedy
-from cpalloc.solver.strict import violations
+from cpalloc.solver.values import violations
 
 
 @pytest.mark.parametrize("family", ["mixed", "gang-heavy"])

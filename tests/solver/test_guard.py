@@ -17,7 +17,7 @@ from cpalloc.schema import examples
 from cpalloc.solver.guard import guard
 from cpalloc.solver.results import Solution
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import violations
+from cpalloc.solver.values import violations
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from cpalloc.solver.greedy import greedy
 from cpalloc.solver.results import Clock, Solution
 from cpalloc.solver.run import Run, Status
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.strict import StrictOrder, violations
+from cpalloc.solver.strict import StrictOrder
+from cpalloc.solver.values import violations
 
 
 def compiled(nodes: int, seed: int, **options: Any) -> Problem:

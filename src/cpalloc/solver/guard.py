@@ -10,7 +10,7 @@ from cpalloc.models.base import Violation
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.problem import Decision, Problem, status_quo
 from cpalloc.solver.results import PartResult, Solution, TierResult
-from cpalloc.solver.strict import violations
+from cpalloc.solver.values import violations
 
 
 def guard(problem: Problem, solution: Solution) -> tuple[Solution, list[Violation]]:

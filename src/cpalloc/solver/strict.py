@@ -17,7 +17,6 @@ import numpy as np
 
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
-from cpalloc.models.constraints import CONSTRAINTS
 from cpalloc.models.constraints.holds import intrusions
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
@@ -35,16 +34,12 @@ from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.repair import uninvert
 from cpalloc.solver.results import Clock, PartResult, Solution, TierResult
 from cpalloc.solver.run import Run, Status, minimise
+from cpalloc.solver.values import Values, same, violations
 
 log = logging.getLogger(__name__)
 
 MAX_ROUNDS = 12
 """Refinements of the partition tried for one part of a tier."""
-
-
-def violations(problem: Problem, decision: Decision) -> list[Violation]:
-    """Every rule a decision breaks, by the plain checks."""
-    return [v for c in CONSTRAINTS if c.applies(problem) for v in c.check(problem, decision)]
 
 
 MOST_SEEN = 4
@@ -58,30 +53,6 @@ SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.2, "preemption": 0.
 
 OTHER_SHARE = 0.35
 """The same for the tiers after these; the last one may take what is left."""
-
-
-class Values:
-    """A decision's value in every tier, in plain Python, each worked out when it is first asked for."""
-
-    def __init__(self, problem: Problem, decision: Decision) -> None:
-        self._problem, self._decision = problem, decision
-        self._known: dict[str, tuple[int, ...]] = {}
-
-    def __getitem__(self, tier: str) -> tuple[int, ...]:
-        """Values of the parts of a tier."""
-        if tier not in self._known:
-            self._known[tier] = OBJECTIVES[tier].evaluate(self._problem, self._decision)
-        return self._known[tier]
-
-
-def same(a: Decision, b: Decision) -> bool:
-    """Whether two decisions do the same to every job, promises aside."""
-    return (
-        np.array_equal(a.action, b.action)
-        and np.array_equal(a.mode, b.mode)
-        and np.array_equal(a.promoted, b.promoted)
-        and a.placement == b.placement
-    )
 
 
 class StrictOrder:
