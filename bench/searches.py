@@ -50,11 +50,11 @@ def _plain(_: Any) -> None:
 
 
 def _lp_search(p: Any) -> None:
-    p.search_branching = type(p.search_branching).LP_SEARCH
+    p.search_branching, p.cut_level = type(p.search_branching).LP_SEARCH, 1
 
 
-def _no_cuts(p: Any) -> None:
-    p.cut_level = 0
+def _cuts(p: Any) -> None:
+    p.cut_level = 1
 
 
 def _light_lp(p: Any) -> None:
@@ -72,7 +72,7 @@ def _lb_tree(p: Any) -> None:
 VARIANTS: dict[str, Callable[[Any], None]] = {
     "as it is": _plain,
     "LP search": _lp_search,
-    "no cuts": _no_cuts,
+    "cuts": _cuts,
     "light LP": _light_lp,
     "presolve": _more_presolve,
     "LB tree": _lb_tree,

@@ -59,6 +59,8 @@ def parameters(solver: cp_model.CpSolver, options: Options, limit_s: float, *, p
     p.cp_model_presolve = presolve
     if lp_search:
         p.search_branching = type(p.search_branching).LP_SEARCH
+    else:
+        p.cut_level = 0  # cuts cost this search more than they give (docs/tried.md)
     if options.deterministic:
         p.max_deterministic_time = limit_s
     else:
