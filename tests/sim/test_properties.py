@@ -13,6 +13,7 @@ from cpalloc.schema import Policy as SitePolicy
 from cpalloc.schema.types import NodeState
 from cpalloc.sim.config import SimConfig
 from cpalloc.sim.history import History, IntArray, JobEnd, RunEnd
+from cpalloc.sim.policies.allocator import cpalloc_policy, fair_share
 from cpalloc.sim.policies.base import Policy
 from cpalloc.sim.policies.best_fit import BestFit
 from cpalloc.sim.policies.fgd import Fgd
@@ -33,13 +34,15 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "srtf-parts": lambda: Srtf(partitioned=True),
     "partition": partition,
     "priority": Priority,
+    "fair-share": fair_share,
+    "cpalloc": lambda: cpalloc_policy(deterministic_limit=0.05),
     "chaos": lambda: Chaos(1),
     "chaos-too": lambda: Chaos(2),
 }
 EVER = 10**7
 """Seconds: a window that nothing slides out of."""
 
-CASES = [(name, seed) for name in POLICIES for seed in range(8)]
+CASES = [(name, seed) for name in POLICIES for seed in range(4 if name == "cpalloc" else 8)]
 
 
 def simulated(name: str, seed: int) -> History:
@@ -62,7 +65,7 @@ def test_laws(name: str, seed: int) -> None:
     capacity_is_conserved(h)
     work_is_conserved(h)
     charges_are_allocated_time(h)
-    protection_is_kept(h, protects=name.startswith("chaos"))
+    protection_is_kept(h, protects=POLICIES[name]().traits.protects)
     ends_agree(h)
 
 
