@@ -1,12 +1,23 @@
-"""Fragmentation of the simulated cluster, by hand."""
+"""Fragmentation of the simulated cluster, by hand and against the measure of an answer."""
 
 from __future__ import annotations
 
-from cpalloc.problem.problem import Mode, NodeState, Shape
+from dataclasses import replace
+
+import pytest
+
+from cpalloc.metrics.fragmentation import fragmentation
+from cpalloc.problem.compile import compile_round
+from cpalloc.problem.problem import Mode, NodeState, Shape, status_quo
 from cpalloc.schema import Policy as SitePolicy
+from cpalloc.schema.request import Options
 from cpalloc.sim.config import SimConfig
+from cpalloc.sim.policies.base import Moves, News
+from cpalloc.sim.rounds import RoundMaker
 from cpalloc.sim.sampling import FragmentationSample, fragmentation_sample, workload_mix
+from cpalloc.sim.simulate import simulate
 from cpalloc.sim.state import State
+from sim.chaos import Chaos, random_workload
 from sim.worlds import HOUR, job, nodes, world
 
 
@@ -52,3 +63,34 @@ def test_the_mix_of_a_workload_is_its_jobs_and_a_whole_node() -> None:
 
 def test_a_mix_without_weight_measures_nothing() -> None:
     assert fragmentation_sample(held(), [], 100) == FragmentationSample(0, 0, 8)
+
+
+class Comparing:
+    """Chaos, with every state measured a second time: as a round, by what measures an answer."""
+
+    def __init__(self, seed: int) -> None:
+        self._chaos = Chaos(seed)
+        self.name, self.traits = self._chaos.name, self._chaos.traits
+        self.stranded: list[float] = []
+
+    def begin(self, state: State) -> None:
+        self._mix = workload_mix(state)
+        self._chaos.begin(state)
+
+    def decide(self, state: State, news: News) -> Moves:
+        round_, _ = RoundMaker(Options()).make(state, [], ())
+        problem = replace(compile_round(round_).problem, shape_mix=self._mix)
+        expected = fragmentation(problem, status_quo(problem))
+        sample = fragmentation_sample(state, self._mix, state.now_s)
+        assert sample.stranded == pytest.approx(float(expected.stranded_gpus))
+        assert sample.time_to_place_s == pytest.approx(float(expected.expected_time_to_place_s))
+        assert sample.largest_gang == expected.largest_gang[0].gpus
+        self.stranded.append(sample.stranded)
+        return self._chaos.decide(state, news)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sample_is_what_an_answer_would_say(seed: int) -> None:
+    policy = Comparing(seed)
+    simulate(random_workload(seed), policy, config=SimConfig(round_interval_s=40))
+    assert len(set(policy.stranded)) > 3

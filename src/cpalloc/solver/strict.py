@@ -378,8 +378,8 @@ class StrictOrder:
         result = self._solve_part(tier, index, part, budget)
         self._promise_best()
         best = min(result.best, self.values[tier.name][part])
-        self.limits[-1] = (tier.name, part, best)
-        result = replace(result, best=best, limit=best)
+        result = replace(result, best=best, limit=best + result.limit - result.best)
+        self.limits[-1] = (tier.name, part, result.limit)
         self.kept = self.incumbent.reservations
         kept_before = {h.job for h in problem.holds}
         self.fresh = tuple(h for h in self.kept if h.job not in kept_before)
