@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import polars as pl
@@ -75,6 +76,20 @@ def test_everything_that_comes_out(run: Run, scenarios: Path, tmp_path: Path) ->
     assert all(m.title in everything for m in MEASURES if m.name in HEADLINE)
     assert "models/vision" in everything
     assert "models/vision" not in result.stdout
+
+
+def test_files_are_there_although_the_reader_of_the_table_hangs_up(
+    run: Run, scenarios: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs_up(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(import_module("cpalloc.cli.compare"), "_show", hangs_up)
+    page, table = tmp_path / "r.html", tmp_path / "r.parquet"
+    with pytest.raises(BrokenPipeError):
+        run("compare", scenarios, "--workers", 1, "--report", page, "--parquet", table)
+    assert page.exists()
+    assert table.exists()
 
 
 def test_failures_are_told_and_the_rest_is_compared(run: Run, scenarios: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,19 @@ def test_tables_history_and_page(run: Run, tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "constructed" in page
     assert "<svg" in page
+
+
+def test_files_are_there_although_the_reader_of_the_table_hangs_up(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs_up(*_: Any, **__: Any) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(import_module("cpalloc.cli.simulate"), "_show", hangs_up)
+    with pytest.raises(BrokenPipeError):
+        run("simulate", LAB, *QUICK, "--history", tmp_path / "h.cph", "--report", tmp_path / "r.html")
+    assert (tmp_path / "h.cph").exists()
+    assert (tmp_path / "r.html").exists()
 
 
 def test_json_is_the_summary(run: Run) -> None:

@@ -59,13 +59,14 @@ def compare(
         tasks, swept = _sweep(what_if, folder, _engine(engine, address, workers))
         comparison = _compare(swept)
         if comparison is not None:
-            _show(comparison, as_json=as_json, show_all=show_all)
             if parquet is not None:
                 from cpalloc.sim.measures.frames import measure_frame
 
                 measure_frame(swept.summaries).write_parquet(parquet)
             if report is not None:
                 _write_report(report, what_if.title, comparison, tasks)
+            # Last: whoever reads the table may hang up, and what was asked for as a file must not be lost by it.
+            _show(comparison, as_json=as_json, show_all=show_all)
     _tell_failures(swept.failed)
     if swept.interrupted:
         rest = "the same command goes on" if output else "with --output it could go on later"

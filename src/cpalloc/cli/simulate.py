@@ -124,11 +124,12 @@ def simulate(
             from cpalloc.sim.keep import write_history
 
             write_history(found, history)
-        _show(found, as_json=as_json)
         if report is not None:
             from cpalloc.report import Study, write_report
 
             write_report(report, [Study.of({found.policy: found})], title=f"{found.policy} on {found.workload.name}")
+        # Last: whoever reads the table may hang up, and what was asked for as a file must not be lost by it.
+        _show(found, as_json=as_json)
     if found.interrupted:
         rest = "--resume goes on" if checkpoint else "with --checkpoint it could go on later"
         typer.echo(f"interrupted at day {found.end_s / 86_400:.2f}; {rest}", err=True)
