@@ -77,7 +77,7 @@ class Prepared:
         ctx = build_model(self)
         expression = ctx.term(OBJECTIVES[REALISED_TIER])[0]
         hint, options = hint_of(ctx, self.greedy), self.problem.options
-        return ctx, minimise(ctx, expression, options=options, limit_s=REALISED_WITHIN_S, hint=hint)
+        return ctx, minimise(ctx.model, expression, options=options, limit_s=REALISED_WITHIN_S, hint=hint)
 
     @cached_property
     def client(self) -> Any:

@@ -89,10 +89,10 @@ def keeping(kept: list[Kept], label: str, least_s: float) -> Iterator[None]:
         part[0] = f"{label} {name}.{index}"
         return model(self, name, index)
 
-    def watched(ctx: Any, objective: Any, **options: Any) -> run.Run:
-        found = minimise(ctx, objective, **options)
+    def watched(asked: cp_model.CpModel, objective: Any, **options: Any) -> run.Run:
+        found = minimise(asked, objective, **options)
         if found.seconds >= least_s:
-            kept.append(Kept(part[0], proto_of(ctx.model)))
+            kept.append(Kept(part[0], proto_of(asked)))
         return found
 
     with patch.object(strict, "minimise", watched), patch.object(strict.StrictOrder, "_model", named):

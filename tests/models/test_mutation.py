@@ -31,7 +31,7 @@ def partition(problem: Problem) -> Partition:
 
 def complaints(problem: Problem, ctx: ModelContext, tier: str, name: str) -> list[str]:
     """What a constraint's check says of the optimum of a tier."""
-    run = minimise(ctx, ctx.term(OBJECTIVES[tier])[0], options=Options(workers=1), limit_s=10)
+    run = minimise(ctx.model, ctx.term(OBJECTIVES[tier])[0], options=Options(workers=1), limit_s=10)
     assert run.found
     try:
         decision = realise(ctx, run.value)
@@ -67,6 +67,6 @@ def test_what_the_model_says_of_an_exact_tier_is_its_value(name: str) -> None:
         problem = compile_round(parse_round(tiny_doc(seed))).problem
         ctx = model_round.build(problem, partition(problem))
         for part, expression in enumerate(ctx.term(OBJECTIVES[name])):
-            run = minimise(ctx, expression, options=Options(workers=1), limit_s=10)
+            run = minimise(ctx.model, expression, options=Options(workers=1), limit_s=10)
             decision = realise(ctx, run.value)
             assert OBJECTIVES[name].evaluate(problem, decision)[part] == run.bound, f"seed {seed}, part {part}"

@@ -132,7 +132,8 @@ class Values:
         bins, res = search.room(o)
         here = search.company(o)
         for i, spot in zip(search.starts(o), full.spots, strict=True):
-            if i not in worse:
+            lent = mode == 1 and o.modes[search.pending.index(i)] == 2  # no reason why allocated work would not fit
+            if i not in worse and not lent:
                 bins = [x - y for x, y in zip(bins, spot.gpus, strict=True)]
                 for n, count in enumerate(spot.counts):
                     if count:

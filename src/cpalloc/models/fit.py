@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -28,6 +29,18 @@ def takes_place_of(problem: Problem, covers: BoolArray, job: int, other: int) ->
     return bool(covers[jobs.eligibility[job], jobs.eligibility[other]])
 
 
+def terms_alike(problem: Problem, job: int) -> Hashable:
+    """What :func:`takes_place_of` looks at in the other job; equal for jobs that are all the same to it."""
+    jobs = problem.jobs
+    return (
+        int(jobs.gpus_per_replica[job]),
+        int(jobs.replicas[job]),
+        jobs.resources[job].tobytes(),
+        int(jobs.required_level[job]),
+        int(jobs.eligibility[job]),
+    )
+
+
 def eligibility_covers(problem: Problem) -> BoolArray:
     """Whether eligibility class e allows every node that class f allows; shape (E, E)."""
     rows = problem.eligibility
@@ -47,11 +60,12 @@ def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> c
     full = model.new_bool_var(f"full{job},{int(mode)}")
     leaf = int(jobs.leaf[job])
     order = int(jobs.order[job])
-    bucket = sum(int(jobs.order[w]) < order for w in ctx.partition.watched if jobs.leaf[w] == leaf)
+    bucket = sum(int(jobs.order[w]) < order for w in ctx.partition.exact if jobs.leaf[w] == leaf)
     stays = [
         k
         for k, kind in enumerate(ctx.layout.kinds)
         if not (kind.party.leaf == leaf and kind.party.mode == mode and kind.party.bucket > bucket)
+        and (mode is Mode.BORROWED or kind.party.mode == Mode.ALLOCATED)
     ]
     level = int(jobs.required_level[job])
     domains: dict[tuple[int, int], list[cp_model.IntVar]] = defaultdict(list)
@@ -66,6 +80,104 @@ def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> c
     out = model.new_bool_var(f"excused{job},{int(mode)}")
     model.add(dot([(1, v) for v in [*excuses, full]]) >= out)
     return out
+
+
+def may_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> cp_model.IntVar | None:
+    """A variable that is 1 wherever the job would not fit with the starts of ``worse`` in ``mode`` taken away.
+
+    A relaxation of :func:`does_not_fit` that tells no starts apart: in every domain
+    Σ_cells F_c + Σ_{i worse} R_i ⌊g_i / g⌋ y_i ≤ replicas − 1, with F_c the slots of g GPUs that starts leave at least.
+    Not counted are slots that several worse starts make only together, and what they give back in domains below the
+    cluster, but for gangs that the partition tells apart (``single``).
+    """
+    problem, jobs, model = ctx.problem, ctx.problem.jobs, ctx.model
+    if jobs.exclusive[job] or jobs.same_gpu_group[job] or jobs.max_per_node[job] or jobs.resources[job].any():
+        return None
+    g, replicas, level = int(jobs.gpus_per_replica[job]), int(jobs.replicas[job]), int(jobs.required_level[job])
+    if level == len(problem.topology.levels) - 1:
+        g, replicas, level = g * replicas, 1, 0
+    excuses = _caps(ctx, job, mode, worse)
+    full = model.new_bool_var(f"full{job},{int(mode)}")
+    domains: dict[tuple[int, int], list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+    regained = _regained(ctx, g, mode, worse)
+    for c, cell in enumerate(ctx.layout.cells):
+        if problem.eligibility[jobs.eligibility[job], cell.first]:
+            slots = _slots_at_least(ctx, c, cell, g, mode)
+            if slots is not None:
+                key = int(problem.topology.domain_of[level, cell.first]), cell.pool
+                domains[key] += [(1, slots), *((x, ctx.a[k, c]) for k, x in regained if (k, c) in ctx.a)]
+    for (_, pool), terms in domains.items():
+        if level == 0:
+            terms += _regained_anywhere(ctx, job, g, mode, worse, pool)
+        model.add(dot(terms) <= replicas - 1).only_enforce_if(full)
+    out = model.new_bool_var(f"excused{job},{int(mode)}")
+    model.add(dot([(1, v) for v in [*excuses, full]]) >= out)
+    return out
+
+
+def _regained(ctx: ModelContext, g: int, mode: Mode, worse: list[int]) -> list[tuple[int, int]]:
+    """(kind, slots of g GPUs) that a replica gives back when it is taken away, of starts that are told apart."""
+    return [
+        (k, kind.gpus // g)
+        for k, kind in enumerate(ctx.layout.kinds)
+        if kind.party.job in worse and kind.party.mode == mode and kind.gpus >= g
+    ]
+
+
+def _regained_anywhere(
+    ctx: ModelContext, job: int, g: int, mode: Mode, worse: list[int], pool: int
+) -> list[tuple[int, cp_model.IntVar]]:
+    """(slots of g GPUs, variable) that whole starts of a pool give back; those told apart aside."""
+    covers = ctx.memo("covers", lambda: eligibility_covers(ctx.problem))
+    eligibility, lay = ctx.problem.jobs.eligibility, ctx.layout
+    shapes_of = ctx.memo_of_model("shapes_of", lambda: {(s.job, s.mode): s.shapes for s in lay.starts})
+    out: list[tuple[int, cp_model.IntVar]] = []
+    for i in worse:
+        shapes = shapes_of[i, mode]
+        if len(shapes) != 1 or not covers[eligibility[job], eligibility[i]]:
+            continue
+        shape = lay.shapes[shapes[0]]
+        kind = lay.kinds[shape.kind]
+        if kind.gpus >= g and kind.pool == pool and kind.party.job < 0:
+            out.append((shape.replicas * (kind.gpus // g), ctx.y[i, mode]))
+    return out
+
+
+def _slots_at_least(ctx: ModelContext, c: int, cell: Cell, g: int, mode: Mode) -> cp_model.IntVar | None:
+    """A variable for slots of g GPUs in a cell that is never forced above what starts leave; None where there are none.
+
+    Beside allocated work borrowed starts do not count. Where somebody may have the node to itself nothing is forced.
+    """
+    key = ("at least", c, g, mode)
+    if key not in ctx.slots_at:
+        held, n = ctx.problem.held, len(cell.nodes)
+        kinds = [k for k in ctx.kinds_on[c] if mode is Mode.BORROWED or ctx.kind(k).party.mode == Mode.ALLOCATED]
+        most = n * ((cell.free + sum(int(held.gpus[r]) for r in cell.rows)) // g)
+        if not most or any(ctx.kind(k).exclusive for k in kinds) or _shut(ctx, cell):
+            return None
+        var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"least{c},{g},{int(mode)}")
+        ctx.model.add(g * var + n * (g - 1) >= n * ctx.capacity(cell) - ctx.used(c, kinds))
+        gain = [(n * (int(held.gpus[r]) // g), ctx.e[int(held.job[r])]) for r in cell.rows]
+        taken = [(-(-ctx.kind(k).gpus // g), ctx.a[k, c]) for k in kinds]
+        ctx.model.add(var + dot(taken) >= dot(gain) + n * (cell.free // g))
+    return ctx.slots_at[key]
+
+
+def _shut(ctx: ModelContext, cell: Cell) -> bool:
+    """Whether a running job has the cell's node to itself, so that nobody else fits whatever is free."""
+    jobs, held = ctx.problem.jobs, ctx.problem.held
+    alone = ctx.memo(
+        "alone on",
+        lambda: (
+            {
+                rep.node
+                for j in np.flatnonzero(jobs.exclusive & (jobs.mode != Mode.NONE)).tolist()
+                for rep in jobs.placement[j]
+            }
+            | {int(n) for n in held.node[jobs.exclusive[held.job]].tolist()}
+        ),
+    )
+    return any(n in alone for n in cell.nodes)
 
 
 def _slots_left(ctx: ModelContext, job: int, c: int, cell: Cell, stays: list[int]) -> cp_model.IntVar | None:

@@ -24,16 +24,21 @@ class Partition:
     """How finely starts are told apart.
 
     ``leaves``: leaves whose allocated starts are told from those of others (rule 6 needs a *foreign* beneficiary).
-    ``watched``: jobs whose inversion is stated exactly. ``single``: jobs whose replicas are a kind of their own
-    (locality). ``holds``: reservations that bind new allocated work, ``hard`` of them kept from the last answer.
-    ``instants``: allocated starts that are in the way beyond different ones of these (sorted, microseconds) are told
-    apart, by the instant they leave (``by_release``) or by the end of their protection. ``blocked``: jobs whose delay,
-    and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of several nodes. ``stays``:
-    evictable jobs that no decision within the limits preempts: the model takes them for fixed.
+    ``watched``: jobs of which it is counted whether they would fit without worse-ranked starts, ``exact``: with those
+    told apart. ``firm``: jobs that no worse-ranked start of their budget may pass over, whether they would fit or not:
+    no relaxation, for those who look for a decision. ``single``: jobs whose replicas are a kind of their own (locality,
+    gangs that pass others over). ``holds``: reservations that bind new allocated work, ``hard`` of them kept from the
+    last answer. ``instants``: allocated starts that are in the way beyond different ones of these (sorted,
+    microseconds) are told apart, by the instant they leave (``by_release``) or by the end of their protection.
+    ``blocked``: jobs whose delay, and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of
+    several nodes. ``stays``: evictable jobs the model takes for fixed, ``gone``: for preempted. ``lend``: with jobs
+    that can only borrow; without them it is a relaxation for all that comes before ``idle``, as borrowed work stands in
+    nobody's way.
     """
 
     leaves: frozenset[int] = frozenset()
     watched: frozenset[int] = frozenset()
+    exact: frozenset[int] = frozenset()
     single: frozenset[int] = frozenset()
     holds: tuple[Hold, ...] = ()
     hard: int = 0
@@ -43,6 +48,9 @@ class Partition:
     timed: tuple[tuple[int, int], ...] = ()
     split: bool = False
     stays: frozenset[int] = frozenset()
+    gone: frozenset[int] = frozenset()
+    firm: frozenset[int] = frozenset()
+    lend: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +140,9 @@ def party_of(problem: Problem, partition: Partition, job: int, mode: Mode) -> Pa
     """The signature that every constraint and tier looks at; two starts of one party and shape are the same to all."""
     jobs = problem.jobs
     leaf, order = int(jobs.leaf[job]), int(jobs.order[job])
-    watched = [int(jobs.order[w]) for w in partition.watched if jobs.leaf[w] == leaf]
-    bucket = sum(w < order for w in watched)
-    told = bool(watched) or (mode is Mode.ALLOCATED and leaf in partition.leaves)
+    exact = [int(jobs.order[w]) for w in partition.exact if jobs.leaf[w] == leaf]
+    bucket = sum(w < order for w in exact)
+    told = bool(exact) or (mode is Mode.ALLOCATED and leaf in partition.leaves)
     bits = late = 0
     if mode is Mode.ALLOCATED:
         if partition.instants:
@@ -216,11 +224,7 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
         if not rows and not staying and nodes.free_gpus[n] == 0:
             continue
         alone = (
-            not chain
-            or len(rows) + len(staying) > 1
-            or n in kept
-            or len(nodes.groups[n]) > 1
-            or bool(partition.watched)
+            not chain or len(rows) + len(staying) > 1 or n in kept or len(nodes.groups[n]) > 1 or bool(partition.exact)
         )
         key: object = (
             n
@@ -279,7 +283,7 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
         elif level == level_node and limit:
             continue  # more replicas than one node may hold of this job: nowhere to go
         for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[j]), (Mode.BORROWED, jobs.may_borrow[j])):
-            if not may:
+            if not may or (mode is Mode.BORROWED and not partition.lend and not jobs.may_allocate[j]):
                 continue
             shapes = []
             for pool in term.pools:

@@ -51,6 +51,7 @@ class ModelContext:
         self._leaf_terms: dict[Mode, dict[int, tuple[int, list[tuple[int, cp_model.IntVar]]]]] = {}
         self._terms: dict[str, tuple[Linear, ...]] = {}
         self._contested: dict[int, BoolArray] = {}
+        self._own: dict[object, object] = {}
         self._held_on = self.memo("held_on", lambda: _rows_by_node(problem))
         self._define()
 
@@ -62,7 +63,7 @@ class ModelContext:
         evictable = (jobs.state == JobState.EVICTABLE).tolist()
         for j in range(len(jobs)):
             if evictable[j] and j not in self.partition.stays:
-                self.e[j] = model.new_bool_var(f"e{j}")
+                self.e[j] = model.new_constant(1) if j in self.partition.gone else model.new_bool_var(f"e{j}")
             if jobs.may_promote[j]:
                 self.p[j] = model.new_bool_var(f"p{j}")
                 if j in self.e:
@@ -217,6 +218,12 @@ class ModelContext:
         if key not in self._memo:
             self._memo[key] = make()
         return cast(T, self._memo[key])
+
+    def memo_of_model(self, key: object, make: Callable[[], T]) -> T:
+        """Something that depends on the layout, made once for this model."""
+        if key not in self._own:
+            self._own[key] = make()
+        return cast(T, self._own[key])
 
     def alone(self, kind: int, cell: int) -> cp_model.IntVar:
         """Whether an exclusive kind has replicas in a cell (may be 1 without any)."""

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
 
+from cpalloc.models.constraints.preemption import victims
+from cpalloc.models.objectives.starvation import starving
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import start_release_us
 from cpalloc.solver.placing import GreedyState, best_free, place, wish_of, within_caps
@@ -24,9 +27,47 @@ from cpalloc.solver.room import make_room
 def greedy(problem: Problem) -> Decision:
     """Decide a round greedily; every rule holds, nothing is proved."""
     state = GreedyState.after(problem, status_quo(problem))
-    _serve_entitlements(state)
-    _serve_beyond(state)
-    _lend(state)
+    _serve(state, problem.budgets.entitled.tolist())
+    serve_beyond(state)
+    lend(state)
+    return prune(problem, state.result())
+
+
+def in_order(problem: Problem, decision: Decision, passed: Collection[int], most: Mapping[str, int]) -> Decision:
+    """A decision that passes nobody over: budgets of the jobs in ``passed`` start theirs anew, one by one in order.
+
+    What that leaves free goes to whoever is short. Further work is preempted only while starvation and shortfall exceed
+    ``most``, or a budget that loses work has less than its claim.
+    """
+    jobs, state = problem.jobs, GreedyState.after(problem, decision)
+    for leaf, mode in sorted({(int(jobs.leaf[j]), m) for j in passed for m in (Mode.ALLOCATED, Mode.BORROWED)}):
+        mine = {j for j in decision.placement if jobs.leaf[j] == leaf and decision.mode[j] == mode}
+        state = GreedyState.after(problem, state.result(), without=mine)
+        have = state.granted if mode is Mode.ALLOCATED else state.borrowed
+        target = have[leaf] + int(jobs.size[sorted(mine)].sum())
+        for j in _queues(problem, mode).get(leaf, ()) if mine else ():
+            if have[leaf] >= target:
+                break
+            if state.decision.action[j] == Action.WAIT and not (
+                j in mine and state.restart(j, mode, decision.placement[j])
+            ):
+                start(state, j, mode, may_preempt=False)
+    losing = {int(jobs.leaf[v]) for v in victims(problem, decision) if jobs.mode[v] == Mode.ALLOCATED}
+    entitled, claim = problem.budgets.entitled.tolist(), problem.budgets.claim.tolist()
+
+    def served() -> bool:
+        have = state.granted
+        return (
+            all(have[leaf] >= claim[leaf] for leaf in losing)
+            and sum(max(0, e - got) for e, got in zip(entitled, have, strict=True)) <= most["shortfall"]
+            and sum(starving(e, got) for e, got in zip(entitled, have, strict=True)) <= most["starvation"]
+        )
+
+    _serve(state, entitled, may_preempt=False)
+    if not served():
+        _serve(
+            state, np.maximum(entitled, [claim[x] if x in losing else 0 for x in range(len(claim))]).tolist(), served
+        )
     return prune(problem, state.result())
 
 
@@ -45,39 +86,45 @@ def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
     return queues
 
 
-def _serve_entitlements(state: GreedyState) -> None:
-    """Lowest projected ratio first, until every budget has its entitlement or nothing it wants can start."""
+def _serve(
+    state: GreedyState, target: Sequence[int], enough: Callable[[], bool] = bool, *, may_preempt: bool = True
+) -> None:
+    """Lowest projected ratio first, until it is enough, or every budget has its target or nothing it wants starts."""
     problem = state.problem
     budgets, h = problem.budgets, problem.policy.charge_horizon_s
     queues = _queues(problem, Mode.ALLOCATED)
     heap: list[tuple[int, Fraction, int, int]] = []
 
     def push(leaf: int, position: int) -> None:
-        if position < len(queues[leaf]) and state.granted[leaf] < budgets.entitled[leaf] and budgets.owed[leaf] > 0:
+        if position < len(queues[leaf]) and state.granted[leaf] < target[leaf] and budgets.owed[leaf] > 0:
             projected = Fraction(int(budgets.charged[leaf]) + state.granted[leaf] * h, int(budgets.owed[leaf]))
             # Starvation weighs quarters of an entitlement, the emptiest most.
-            quarter = min(3, 4 * state.granted[leaf] // int(budgets.entitled[leaf]))
+            quarter = min(3, 4 * state.granted[leaf] // max(1, int(budgets.entitled[leaf])))
             heapq.heappush(heap, (quarter, projected, leaf, position))
 
     for leaf in sorted(queues):
         push(leaf, 0)
     while heap:
+        if enough():
+            break
         _, _, leaf, position = heapq.heappop(heap)
         # A job that cannot start changes nothing, so its budget is still the one to be served.
         served = False
         while not served and position < len(queues[leaf]):
-            served = _start_or_promote(state, queues[leaf][position])
+            served = _start_or_promote(state, queues[leaf][position], may_preempt=may_preempt)
             position += 1
         push(leaf, position)
 
 
-def _start_or_promote(state: GreedyState, job: int) -> bool:
+def _start_or_promote(state: GreedyState, job: int, *, may_preempt: bool) -> bool:
+    if state.decision.action[job] == Action.START or state.decision.promoted[job]:
+        return False
     if state.problem.jobs.state[job] == JobState.PENDING:
-        return start(state, job, Mode.ALLOCATED, may_preempt=True)
+        return start(state, job, Mode.ALLOCATED, may_preempt=may_preempt)
     return _promote(state, job)
 
 
-def _serve_beyond(state: GreedyState) -> None:
+def serve_beyond(state: GreedyState) -> None:
     """Allocated work beyond the entitlements, best rank first, on what is free."""
     jobs = state.problem.jobs
     waiting = [j for q in _queues(state.problem, Mode.ALLOCATED).values() for j in q if jobs.rank[j] >= 0]
@@ -86,7 +133,7 @@ def _serve_beyond(state: GreedyState) -> None:
             start(state, job, Mode.ALLOCATED, may_preempt=False)
 
 
-def _lend(state: GreedyState) -> None:
+def lend(state: GreedyState) -> None:
     """Lend what is left: the budget that borrows least for its share goes first."""
     share = state.problem.budgets.share
     queues = _queues(state.problem, Mode.BORROWED)
@@ -139,22 +186,22 @@ def start(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> boo
     if wish in state.in_vain:
         return False
     usage = state.usage
-    victims: list[int] = []
+    leaving: list[int] = []
     nodes = best_free(state, job, mode)
     if nodes is None and may_preempt and (made := make_room(state, job)) is not None:
-        nodes, victims = made
-    for v in victims:
+        nodes, leaving = made
+    for v in leaving:
         usage.evict(v)
     placement = None if nodes is None else place(state, job, nodes)
     if placement is None:
-        for v in victims:
+        for v in leaving:
             usage.restore(v)
         state.in_vain.add(wish)
         return False
     touched = {r.node for r in placement}
-    idle = [v for v in victims if not touched & {r.node for r in state.problem.jobs.placement[v]}]
+    idle = [v for v in leaving if not touched & {r.node for r in state.problem.jobs.placement[v]}]
     state.accept(job, mode, placement)
-    for v in victims:
+    for v in leaving:
         if v in idle and usage.can_restore(v):
             usage.restore(v)
             continue

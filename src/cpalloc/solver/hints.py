@@ -11,7 +11,7 @@ from cpalloc.problem.problem import Action, Decision, Mode
 
 
 def hint_of(ctx: ModelContext, decision: Decision) -> list[tuple[cp_model.IntVar, int]]:
-    """Values of y, z, a, e and p; starts the model has no variable for are left out."""
+    """Values of y, z, a, e and p; what the model has no variable for is left out."""
     problem, lay = ctx.problem, ctx.layout
     variables = {var.index: var for group in (ctx.y, ctx.z, ctx.a, ctx.e, ctx.p) for var in group.values()}
     out = dict.fromkeys(variables, 0)
@@ -34,7 +34,8 @@ def hint_of(ctx: ModelContext, decision: Decision) -> list[tuple[cp_model.IntVar
             out[ctx.z[shape, domain].index] += 1
         counts: dict[int, int] = defaultdict(int)
         for rep in placement:
-            counts[lay.cell_of[rep.node]] += rep.gpus
+            if rep.node in lay.cell_of:
+                counts[lay.cell_of[rep.node]] += rep.gpus
         for c, gpus in counts.items():
             if (k, c) in ctx.a:
                 out[ctx.a[k, c].index] += gpus // lay.kinds[k].gpus

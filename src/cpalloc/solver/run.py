@@ -12,7 +12,7 @@ from threading import Event, Thread
 from ortools.sat.python import cp_model
 
 from cpalloc.errors import ModelInvalid
-from cpalloc.models.variables import Linear, ModelContext
+from cpalloc.models.variables import Linear
 from cpalloc.problem.problem import Options
 
 
@@ -68,13 +68,14 @@ def parameters(solver: cp_model.CpSolver, options: Options, limit_s: float, *, p
 
 
 def minimise(
-    ctx: ModelContext,
+    model: cp_model.CpModel,
     objective: Linear,
     *,
     options: Options,
     limit_s: float,
     hint: Sequence[tuple[cp_model.IntVar, int]] = (),
     presolve: bool = True,
+    gap: float = 0.0,
     cancel: Event | None = None,
 ) -> Run:
     """Minimise an expression over a model.
@@ -88,13 +89,14 @@ def minimise(
         Values of the deciding variables in a known solution.
     limit_s
         Seconds, or units of deterministic time in deterministic mode.
+    gap
+        Relative gap at which a solution is good enough.
 
     Raises
     ------
     ModelInvalid
         When CP-SAT refuses the model: a bug of ours.
     """
-    model = ctx.model
     model.clear_hints()  # type: ignore[no-untyped-call]
     for var, value in hint:
         model.add_hint(var, value)
@@ -104,6 +106,7 @@ def minimise(
     solvers = [cp_model.CpSolver() for _ in range(2 if race else 1)]
     for k, solver in enumerate(solvers):
         parameters(solver, options, limit_s, presolve=presolve, lp_search=k > 0)
+        solver.parameters.relative_gap_limit = gap
     with _Watch(solvers, cancel):
         statuses = _race(solvers, model) if race else [solvers[0].solve(model)]
     runs = [_outcome(solver, status, model) for solver, status in zip(solvers, statuses, strict=True)]
@@ -136,10 +139,12 @@ def _outcome(solver: cp_model.CpSolver, status: object, model: cp_model.CpModel)
         raise ModelInvalid(model.validate())
     if status == cp_model.INFEASIBLE:
         return Run(Status.INFEASIBLE, solver, None, seconds)
-    if status == cp_model.OPTIMAL:
-        return Run(Status.OPTIMAL, solver, round(solver.objective_value), seconds)
     bound = _floor(solver.best_objective_bound)
-    return Run(Status.FEASIBLE if status == cp_model.FEASIBLE else Status.UNKNOWN, solver, bound, seconds)
+    if status == cp_model.OPTIMAL and not solver.parameters.relative_gap_limit:
+        return Run(Status.OPTIMAL, solver, round(solver.objective_value), seconds)
+    return Run(
+        Status.FEASIBLE if status in (cp_model.FEASIBLE, cp_model.OPTIMAL) else Status.UNKNOWN, solver, bound, seconds
+    )
 
 
 def _best(runs: Sequence[Run]) -> Run:

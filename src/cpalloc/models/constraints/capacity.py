@@ -36,6 +36,7 @@ class Capacity:
                 continue
             if len(cell.nodes) == 1:
                 ctx.model.add(ctx.used(c) <= ctx.capacity(cell))
+                self._build_slots(ctx, c, cell)
             else:
                 self._build_merged(ctx, c, cell)
             self._build_resources(ctx, c, cell)
@@ -50,6 +51,25 @@ class Capacity:
             larger = [(ctx.kind(k).gpus // size, ctx.a[k, c]) for k in ctx.kinds_on[c] if ctx.kind(k).gpus >= size]
             nodes = len(cell.nodes)
             ctx.model.add(dot(larger) <= dot([(nodes * x, e) for x, e in terms]) + nodes * slots)
+
+    @staticmethod
+    def _build_slots(ctx: ModelContext, c: int, cell: Cell) -> None:
+        held = ctx.problem.held
+        sizes = sorted({ctx.kind(k).gpus for k in ctx.kinds_on[c]})
+        total = cell.free + sum(int(held.gpus[r]) for r in cell.rows)
+        for size in sizes:
+            if size == 1:
+                continue
+            larger = [(ctx.kind(k).gpus // size, ctx.a[k, c]) for k in ctx.kinds_on[c] if ctx.kind(k).gpus >= size]
+            most = total // size
+            if not cell.rows:
+                if cell.free % size:
+                    ctx.model.add(dot(larger) <= most)
+                continue
+            for r in cell.rows:
+                without = (total - int(held.gpus[r])) // size
+                if without < most:
+                    ctx.model.add(dot(larger) <= (most - without) * ctx.e[int(held.job[r])] + without)
 
     @staticmethod
     def _build_resources(ctx: ModelContext, c: int, cell: Cell) -> None:

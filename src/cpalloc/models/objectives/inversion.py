@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
-from cpalloc.models.fit import does_not_fit, eligibility_covers, takes_place_of
+from cpalloc.models.fit import does_not_fit, eligibility_covers, may_not_fit, takes_place_of, terms_alike
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
@@ -31,18 +33,21 @@ class Inversion:
         """Jobs passed over, as far as the model can tell.
 
         A job that would fit in the very place of a worse-ranked start (same leaf and mode) is inverted when the latter
-        starts and it does not. Whether it would fit by joining what several worse starts leave is stated exactly for
-        the jobs the partition watches; for the others it is relaxed (they count as not fitting).
+        starts and it does not. Whether it would fit by joining what several worse starts leave is counted for the jobs
+        the partition watches, stated exactly for some of them; for the others it is relaxed (they count as not
+        fitting).
         """
         problem, jobs = ctx.problem, ctx.problem.jobs
         by_leaf: dict[int, list[int]] = defaultdict(list)
-        for j in sorted({job for job, _ in ctx.y} | set(ctx.partition.watched)):
+        stated = ctx.partition.watched | ctx.partition.exact | ctx.partition.firm
+        for j in sorted({job for job, _ in ctx.y} | stated):
             by_leaf[int(jobs.leaf[j])].append(j)
         terms = []
         for members in by_leaf.values():
             members.sort(key=lambda j: int(jobs.order[j]))
-            for position, j in enumerate(members):
-                passed = _passed_over(ctx, j, members[position + 1 :])
+            starts = {mode: _Starts(ctx, mode, members) for mode in (Mode.ALLOCATED, Mode.BORROWED)}
+            for j in members:
+                passed = _passed_over(ctx, j, starts)
                 if passed is not None:
                     terms.append((weight(problem, j), passed))
         return (dot(terms),)
@@ -52,28 +57,76 @@ class Inversion:
         return (sum(weight(problem, j) for j in inverted(problem, decision)),)
 
 
-def _passed_over(ctx: ModelContext, job: int, worse: list[int]) -> cp_model.IntVar | None:
+class _Starts:
+    """The starts of a leaf in a mode, in order, and variables that say whether any of the later ones begins."""
+
+    def __init__(self, ctx: ModelContext, mode: Mode, members: Sequence[int]) -> None:
+        self._ctx, self._order = ctx, ctx.problem.jobs.order
+        self.jobs = [j for j in members if (j, mode) in ctx.y]
+        self._mode = mode
+        self._alike: dict[Hashable, list[int]] = defaultdict(list)
+        for j in self.jobs:
+            self._alike[terms_alike(ctx.problem, j)].append(j)
+        self._any: dict[tuple[int, int], cp_model.IntVar] = {}
+
+    def after(self, job: int) -> list[int]:
+        """Jobs ranked worse than a job."""
+        return [i for i in self.jobs if self._order[i] > self._order[job]]
+
+    def any_after(self, job: int) -> cp_model.IntVar | None:
+        """Whether any job ranked worse starts; None where there is none."""
+        return self._from(self.jobs, job, -1)
+
+    def any_alike_after(self, job: int) -> Iterator[tuple[int, cp_model.IntVar]]:
+        """For every kind of terms, one of the worse-ranked jobs with these, and whether any of them starts."""
+        for number, group in enumerate(self._alike.values()):
+            begun = self._from(group, job, number)
+            if begun is not None:
+                yield group[0], begun
+
+    def _from(self, group: Sequence[int], job: int, number: int) -> cp_model.IntVar | None:
+        first = bisect_right(group, int(self._order[job]), key=lambda i: int(self._order[i]))
+        if first == len(group):
+            return None
+        known = first
+        while known < len(group) - 1 and (number, known) not in self._any:
+            known += 1
+        begun = self._any.get((number, known), self._ctx.y[group[known], self._mode])
+        # One row a job: w_p ≥ y_p, w_p ≥ w_{p+1}, instead of one for every pair.
+        for p in range(known - 1, first - 1, -1):
+            var = self._ctx.model.new_bool_var(f"any{group[p]},{int(self._mode)},{number}")
+            self._ctx.model.add_implication(self._ctx.y[group[p], self._mode], var)
+            self._ctx.model.add_implication(begun, var)
+            begun = self._any[number, p] = var
+        return begun
+
+
+def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) -> cp_model.IntVar | None:
     """The variable that says a job is inverted; None where nothing in the model can show that it is."""
-    problem, jobs, model = ctx.problem, ctx.problem.jobs, ctx.model
+    problem, jobs, model, partition = ctx.problem, ctx.problem.jobs, ctx.model, ctx.partition
     covers = ctx.memo("covers", lambda: eligibility_covers(problem))
     rows: list[tuple[Linear, Linear]] = []
     for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[job]), (Mode.BORROWED, jobs.may_borrow[job])):
-        if not may:
+        worse = starts[mode].after(job) if may else []
+        if not worse:
             continue
-        starts = [(i, ctx.y[i, mode]) for i in worse if (i, mode) in ctx.y]
-        for i, start in starts:
-            if takes_place_of(problem, covers, job, i):
-                rows.append((start, 0))
-        if job in ctx.partition.watched and starts:
-            excuse = does_not_fit(ctx, job, mode, [i for i, _ in starts])
+        begun = starts[mode].any_after(job) if job in partition.watched | partition.exact | partition.firm else None
+        if begun is not None and job in partition.firm:
+            rows.append((begun, 0))
+            continue
+        rows += [(any_, 0) for i, any_ in starts[mode].any_alike_after(job) if takes_place_of(problem, covers, job, i)]
+        # Whether there is room to borrow is known only where all that borrows is in the model.
+        if begun is not None and (mode is Mode.ALLOCATED or partition.lend):
+            state = does_not_fit if job in partition.exact else may_not_fit
+            excuse = state(ctx, job, mode, worse)
             if excuse is not None:
-                rows.extend((start, excuse) for _, start in starts)
+                rows.append((begun, excuse))
     if not rows:
         return None
     passed = model.new_bool_var(f"passed{job}")
     started = dot([(1, v) for v in ctx.started(job)])
-    for begun, alibi in rows:
-        model.add(passed + started + alibi >= begun)
+    for begun_, alibi in rows:
+        model.add(passed + started + alibi >= begun_)
     return passed
 
 
@@ -84,18 +137,22 @@ def weight(problem: Problem, job: int) -> int:
 
 def inverted(problem: Problem, decision: Decision) -> list[int]:
     """Waiting jobs that would fit — nodes, domain, caps — once all worse-ranked starts of the same budget and mode were
-    taken away, everything else as decided; only where there is such a start."""
+    taken away, everything else as decided; only where there is such a start.
+
+    Allocated work yields to nothing borrowed, so what is lent this round is no reason why it would not fit.
+    """
     jobs, order = problem.jobs, problem.jobs.order
     starts: dict[tuple[int, Mode], list[int]] = defaultdict(list)
     for j in decision.placement:
         starts[int(jobs.leaf[j]), Mode(int(decision.mode[j]))].append(j)
     waits = (decision.action == Action.WAIT) & (jobs.state == JobState.PENDING)
+    lent = {j for j in decision.placement if decision.mode[j] == Mode.BORROWED}
     out: set[int] = set()
     for (leaf, mode), begun in starts.items():
         begun.sort(key=lambda i: int(order[i]))
         may = jobs.may_allocate if mode is Mode.ALLOCATED else jobs.may_borrow
         better = np.flatnonzero(waits & may & (jobs.leaf == leaf) & (order < order[begun[-1]])).tolist()
-        usage, gone = Usage.of(problem, decision), 0
+        usage, gone = Usage.of(problem, decision, lent if mode is Mode.ALLOCATED else ()), 0
         # From the worst-ranked up, ever more starts are worse: take them away one after the other.
         for j in sorted(better, key=lambda j: -int(order[j])):
             while begun and order[begun[-1]] > order[j]:

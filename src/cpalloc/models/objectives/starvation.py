@@ -36,8 +36,11 @@ class Starvation:
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
         """Leaf by leaf, quarter by quarter."""
-        total = 0
-        for e, got in zip(problem.budgets.entitled.tolist(), granted(problem, decision).tolist(), strict=True):
-            short = max(0, e - got)
-            total += sum(2 ** (k - 1) * min(max(4 * short - k * e, 0), e) for k in (1, 2, 3))
-        return (total,)
+        entitled, have = problem.budgets.entitled.tolist(), granted(problem, decision).tolist()
+        return (sum(starving(e, got) for e, got in zip(entitled, have, strict=True)),)
+
+
+def starving(entitled: int, granted_gpus: int) -> int:
+    """What one leaf adds to the tier."""
+    short = max(0, entitled - granted_gpus)
+    return sum(2 ** (k - 1) * min(max(4 * short - k * entitled, 0), entitled) for k in (1, 2, 3))

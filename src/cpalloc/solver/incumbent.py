@@ -1,0 +1,102 @@
+"""The best decision so far: feasible, checked and evaluated in plain Python.
+
+A solution of a model only ever becomes the incumbent by passing every check and beating it on exact values. So a wrong
+or coarse model can cost quality, never correctness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cpalloc.metrics.reservations import reserve
+from cpalloc.models.base import Violation
+from cpalloc.models.constraints.holds import intrusions
+from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.problem.problem import Decision, Hold, Problem, status_quo
+from cpalloc.solver.promising import best_order
+from cpalloc.solver.values import Values, same, violations
+
+MOST_SEEN = 4
+"""Former incumbents kept beside the first."""
+
+
+class Incumbent:
+    """The incumbent of a round, from the status quo on.
+
+    Attributes
+    ----------
+    decision, values
+        The best decision so far, and what it is worth.
+    limits : list of (tier, part, most)
+        What may not be exceeded any more.
+    kept, fresh
+        Promises that are renewed, and those of them that this round made: the latter bind whoever comes after.
+    blocked
+        Whom promises are for, in the order they are given; None while that is not settled.
+    seen
+        Former incumbents: what lost on a tier with slack may be within it, and better from there on.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.tiers = [t.name for t in problem.policy.tiers if t.name in OBJECTIVES]
+        self.limits: list[tuple[str, int, int]] = []
+        self.kept: tuple[Hold, ...] = problem.holds
+        self.fresh: tuple[Hold, ...] = ()
+        self.blocked: tuple[int, ...] | None = None
+        self.seen: list[Decision] = []
+        self.decision = self._with_reservations(status_quo(problem))
+        self.values = Values(problem, self.decision)
+
+    def offer(
+        self, decision: Decision, upto: int, prefer: tuple[str, int] | None = None, *, ties: bool = False
+    ) -> list[Violation]:
+        """Make a decision the incumbent if it breaks no rule, keeps the limits and is better.
+
+        Better on the first ``upto`` tiers in strict order, the last of them being worked on (with ``ties``: or no
+        worse there), or on the part to ``prefer``. Returns what it breaks.
+        """
+        if same(decision, self.decision):
+            return []
+        decision = self._with_reservations(decision)
+        broken = violations(self.problem, decision)
+        broken += intrusions(self.problem, decision, self.fresh, bind_all=True)
+        if broken:
+            return broken
+        values = Values(self.problem, decision)
+        if any(values[name][part] > limit for name, part, limit in self.limits):
+            return []
+        if prefer is not None:
+            name, part = prefer
+            if values[name][part] < self.values[name][part]:
+                self.decision, self.values = decision, values
+            return []
+        names = self.tiers[:upto]
+        free = [n for n in names if not any(n == name for name, _, _ in self.limits)] or names[-1:]
+        first = next((n for n in free if values[n] != self.values[n]), None)
+        if (first is None and ties) or (first is not None and values[first] < self.values[first]):
+            self.seen = [*self.seen[:1], *self.seen[1:][-MOST_SEEN:], self.decision]
+            self.decision, self.values = decision, values
+        return []
+
+    def settle_blocked(self) -> None:
+        """Settle whom promises are for from here on: the blocked jobs of the decision."""
+        self.blocked = reserve(self.problem, self.decision, kept=self.kept)[1]
+        self.promise_best()
+
+    def promise_best(self) -> None:
+        """Give the promises in the order that delays least; candidates get theirs in the same order."""
+        self.blocked = best_order(self.problem, self.decision, self.kept, self.blocked or ())
+        self.decision = self._with_reservations(self.decision)
+        self.values = Values(self.problem, self.decision)
+
+    def keep_promises(self) -> None:
+        """What is promised now binds whatever comes after."""
+        before = {h.job for h in self.problem.holds}
+        self.kept = self.decision.reservations
+        self.fresh = tuple(h for h in self.kept if h.job not in before)
+
+    def _with_reservations(self, decision: Decision) -> Decision:
+        """Attach promises: once the blocked jobs are settled, to these, in the domains already promised if any."""
+        holds, blocked = reserve(self.problem, decision, kept=self.kept, jobs=self.blocked)
+        return replace(decision, reservations=holds, blocked=blocked)

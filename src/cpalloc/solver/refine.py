@@ -1,0 +1,100 @@
+"""What a model must tell apart after all, as an answer of the coarser one showed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from cpalloc.models.base import Violation
+from cpalloc.models.kinds import Partition
+from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
+from cpalloc.models.objectives.inversion import inverted
+from cpalloc.problem.problem import Decision, Problem
+
+MOST_EXACT = 8
+"""Inverted jobs for which worse-ranked starts are told apart at a time."""
+
+
+def tell_apart(
+    problem: Problem,
+    partition: Partition,
+    tier: str,
+    candidate: Decision,
+    broken: Sequence[Violation],
+    *,
+    incumbent: Decision,
+    affordable: Callable[[set[int]], set[int]],
+    firmly: bool = False,
+) -> Partition:
+    """The partition with what a candidate showed must be told apart; unchanged where it showed nothing.
+
+    Parameters
+    ----------
+    tier
+        The tier worked on.
+    candidate
+        Decision realised from a solution under the partition.
+    broken
+        What the candidate breaks.
+    incumbent
+        The decision it was to improve.
+    affordable
+        As many of some jobs as there is time to tell apart one by one.
+    firmly
+        Forbid what inverts a job, fit or not, where that suffices; otherwise state exactly whether it would fit.
+    """
+    jobs = problem.jobs
+    index = {name: j for j, name in enumerate(jobs.ids)}
+    tiers = [t.name for t in problem.policy.tiers]
+    leaves, watched, single = set(partition.leaves), set(partition.watched), set(partition.single)
+    exact, firm, split = set(partition.exact), set(partition.firm), partition.split
+    instants, timed = partition.instants, partition.timed
+    for violation in broken:
+        if violation.constraint == "preemption":
+            leaves |= {int(jobs.leaf[index[j]]) for j in violation.jobs}
+        elif violation.constraint == "capacity":
+            split = True
+    if not broken and "inversion" in tiers[: tiers.index(tier) + 1]:
+        passed = set(inverted(problem, candidate))
+        if firmly:
+            firm |= passed
+        elif not passed <= watched:
+            watched |= passed
+        elif not (gangs := _worse_gangs(problem, candidate, passed)) <= single:
+            single |= gangs
+        else:
+            exact |= set(sorted(passed - exact)[:MOST_EXACT])
+    if tier == "fragmentation" and not broken:
+        known = dict(timed)
+        for decision in (incumbent, candidate):
+            for shape, seconds in late_shapes(problem, decision):
+                known[shape] = max(seconds, known.get(shape, 0))
+        timed, instants = tuple(sorted(known.items())), protection_ends(problem)
+    if tier == "locality" and not broken:
+        single |= affordable({j for j in candidate.placement if jobs.preferred_level[j] >= 0} - single)
+    return replace(
+        partition,
+        leaves=frozenset(leaves),
+        watched=frozenset(watched),
+        exact=frozenset(exact),
+        firm=frozenset(firm),
+        single=frozenset(single),
+        split=split,
+        instants=instants,
+        timed=timed,
+    )
+
+
+def _worse_gangs(problem: Problem, decision: Decision, passed: set[int]) -> set[int]:
+    """Starts of several replicas that are worse-ranked than some jobs of their budget and mode which they pass over."""
+    jobs = problem.jobs
+    return {
+        i
+        for i in decision.placement
+        for j in passed
+        if jobs.leaf[i] == jobs.leaf[j]
+        and jobs.order[i] > jobs.order[j]
+        and jobs.replicas[i] > 1
+        and jobs.gpus_per_replica[i] >= jobs.gpus_per_replica[j]
+        and jobs.required_level[j] > 0
+    }

@@ -1,0 +1,46 @@
+"""Which preemptions are settled: the same in every decision within the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from ortools.sat.python.cp_model import CpModel
+
+from cpalloc.models.variables import ModelContext
+from cpalloc.problem.problem import JobState, Problem
+from cpalloc.solver.run import Run, Status
+
+MOST_SETS = 3
+"""Sets of victims looked for; where there are more, nothing is settled."""
+
+
+def settled(
+    ctx: ModelContext, problem: Problem, victims: frozenset[int], solve: Callable[[CpModel], Run]
+) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Evictable jobs that every solution of a model keeps, and those that every one preempts.
+
+    Other sets of victims than the one known are looked for, one after the other. What the model has no variable for is
+    kept.
+
+    Parameters
+    ----------
+    solve
+        Looks for any solution of a model.
+
+    Returns
+    -------
+    stays, gone
+        None where that could not be told.
+    """
+    sets, model = [victims], ctx.model.clone()
+    for _ in range(MOST_SETS):
+        model.add_bool_or([v.negated() if j in sets[-1] else v for j, v in ctx.e.items()])
+        run = solve(model)
+        if run.status is Status.INFEASIBLE:
+            every, some = frozenset.intersection(*sets), frozenset.union(*sets)
+            return frozenset(np.flatnonzero(problem.jobs.state == JobState.EVICTABLE).tolist()) - some, every
+        if not run.found:
+            return None
+        sets.append(frozenset(j for j, v in ctx.e.items() if run.value(v)))
+    return None
