@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -66,6 +66,10 @@ class Usage:
     def restore(self, job: int) -> None:
         """An evictable job that was evicted returns; its GPUs must be free (:meth:`can_restore`)."""
         self._move(job, -1)
+
+    def rows_of(self, job: int) -> Iterator[tuple[int, int]]:
+        """(row of ``Problem.held``, node) of an evictable job."""
+        return ((row, n) for row, n, _, _ in self._rows[job])
 
     def can_restore(self, job: int) -> bool:
         """Whether an evicted job's GPUs and resources are all free, and no start and it would keep each other away."""
