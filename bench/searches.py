@@ -32,7 +32,7 @@ from cpalloc.engine import solve_round
 from cpalloc.generate import GeneratorConfig, generate_doc
 from cpalloc.problem.problem import Options
 from cpalloc.schema import parse_round
-from cpalloc.solver import run, strict
+from cpalloc.solver import models, run
 
 INFINITY = float("inf")
 
@@ -82,10 +82,10 @@ VARIANTS: dict[str, Callable[[Any], None]] = {
 @contextmanager
 def keeping(kept: list[Kept], label: str, least_s: float) -> Iterator[None]:
     """Keep the models that are solved inside, but for those solved sooner than ``least_s``."""
-    minimise, model = strict.minimise, strict.StrictOrder._model
+    minimise, model = models.minimise, models.Models.current
     part = [""]
 
-    def named(self: strict.StrictOrder, name: str, index: int) -> Any:
+    def named(self: models.Models, name: str, index: int) -> Any:
         part[0] = f"{label} {name}.{index}"
         return model(self, name, index)
 
@@ -95,7 +95,7 @@ def keeping(kept: list[Kept], label: str, least_s: float) -> Iterator[None]:
             kept.append(Kept(part[0], proto_of(asked)))
         return found
 
-    with patch.object(strict, "minimise", watched), patch.object(strict.StrictOrder, "_model", named):
+    with patch.object(models, "minimise", watched), patch.object(models.Models, "current", named):
         yield
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import cpalloc.solver.strict as strict
+import cpalloc.solver.models as models
 from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Problem
@@ -44,20 +44,20 @@ def test_deterministic_means_the_same_decision_every_time(seed: int) -> None:
 def test_a_bound_that_contradicts_a_known_decision_is_dropped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    honest = strict.minimise
+    honest = models.minimise
 
     def lies(*args: Any, **kw: Any) -> Run:
         run = honest(*args, **kw)
         return dataclasses.replace(run, bound=10**9)
 
-    monkeypatch.setattr(strict, "minimise", lies)
+    monkeypatch.setattr(models, "minimise", lies)
     solution = solve_problem(compiled(8, 1, time_limit_s=5.0))
     assert "contradicts" in caplog.text
     assert all(p.bound is None or p.bound <= p.best for t in solution.tiers for p in t.parts)
 
 
 def test_infeasible_while_a_decision_is_known_is_asked_again_without_presolve(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, asked = strict.minimise, []
+    honest, asked = models.minimise, []
 
     def lies(*args: Any, **kw: Any) -> Run:
         asked.append(kw.get("presolve", True))
@@ -66,7 +66,7 @@ def test_infeasible_while_a_decision_is_known_is_asked_again_without_presolve(mo
 
     problem = compiled(8, 1, time_limit_s=5.0)
     expected = values(solve_problem(problem))
-    monkeypatch.setattr(strict, "minimise", lies)
+    monkeypatch.setattr(models, "minimise", lies)
     assert values(solve_problem(problem)) == expected
     assert False in asked
 

@@ -7,10 +7,11 @@ left by t_k, so the cheapest choice never exceeds the exact value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.variables import Linear, ModelContext, dot
@@ -27,8 +28,8 @@ class Room(Protocol):
         """GPUs of every node that may be there at an instant; shape (N,)."""
         ...
 
-    def back(self, ctx: ModelContext, nodes: IntArray, at_us: int) -> Linear | None:
-        """GPUs on some nodes together that are kept back all the same, as an expression; None: none are."""
+    def doubtful(self, nodes: IntArray, at_us: int) -> Mapping[int, Sequence[tuple[int, cp_model.IntVar]]]:
+        """Per node, (GPUs, literal) of what may still be there all the same, if the literal is true."""
         ...
 
 
@@ -105,6 +106,8 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: IntArr
     Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
     """
     instants = sorted({t for _, choice in gangs for t, _ in choice.held_by})
+    # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
+    same = all(len(gang.domains) == 1 and np.array_equal(gang.domains[0], nodes) for gang, _ in gangs)
     for g in sorted({gang.gpus for gang, _ in gangs}):
         for at_us in instants:
             taken = [
@@ -115,50 +118,70 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: IntArr
                 if t <= at_us
             ]
             if taken:
-                const, slots = _slots_on(ctx, nodes, g, at_us, room)
-                ctx.model.add(dot(taken) <= dot([(1, v) for v in slots]) + const)
+                const, terms = _slots_on(ctx, nodes, g, at_us, room, doubts=same)
+                ctx.model.add(dot(taken) <= dot(terms) + const)
 
 
-def _slots_on(ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room) -> tuple[int, list[cp_model.IntVar]]:
-    """Slots of g GPUs by an instant: those no start can take, and variables for the cells where starts can."""
-    have = room.at(at_us)[nodes] // g
+def _slots_on(
+    ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room, *, doubts: bool = True
+) -> tuple[int, list[tuple[int, cp_model.IntVar]]]:
+    """Slots of g GPUs by an instant: what nobody can take, and terms for the nodes where starts, or doubts, can."""
+    at = room.at(at_us)
+    have = at[nodes] // g
+    doubtful = room.doubtful(nodes, at_us) if doubts else {}
     contested = ctx.contested(at_us)[nodes]
     const = int(have[~contested].sum())
+    terms: list[tuple[int, cp_model.IntVar]] = []
     cells: dict[int, int] = {}
-    for n, slots in zip(nodes[contested].tolist(), have[contested].tolist(), strict=True):
-        if slots:
+    for n, slots, taken in zip(nodes.tolist(), have.tolist(), contested.tolist(), strict=True):
+        if taken and slots:
             cells[ctx.layout.cell_of[n]] = cells.get(ctx.layout.cell_of[n], 0) + slots
-    return const, [_slots(ctx, c, g, at_us, most, room) for c, most in sorted(cells.items())]
+        elif slots and n in doubtful:
+            if len(doubtful[n]) == 1:
+                gpus, literal = doubtful[n][0]
+                terms.append((max(0, int(at[n]) - gpus) // g - slots, literal))
+            else:
+                var = ctx.model.new_int_var(0, slots, f"slots@{n},{g}@{at_us}")
+                ctx.model.add(g * var + dot(doubtful[n]) <= int(at[n]))
+                const -= slots
+                terms.append((1, var))
+    for c, most in sorted(cells.items()):
+        beside = [term for n in ctx.layout.cells[c].nodes for term in doubtful.get(n, ())]
+        terms.append((1, _slots(ctx, c, g, at_us, most, room, beside)))
+    return const, terms
 
 
 def _domains_with_room(ctx: ModelContext, gang: Gang, at_us: int, room: Room) -> list[cp_model.IntVar] | bool:
     """A literal per domain that may hold the gang at an instant; True where one does whatever starts."""
     out = []
-    have = room.at(at_us)
-    slots_of = have // gang.gpus
+    slots_of = room.at(at_us) // gang.gpus
     for i, nodes in enumerate(gang.domains):
         if int(slots_of[nodes].sum()) < gang.replicas:
             continue
-        const, slots = _slots_on(ctx, nodes, gang.gpus, at_us, room)
-        back = room.back(ctx, nodes, at_us)
-        if const >= gang.replicas and back is None:
+        const, terms = _slots_on(ctx, nodes, gang.gpus, at_us, room)
+        if const + sum(min(0, x) for x, _ in terms) >= gang.replicas:
             return True
         holds = ctx.model.new_bool_var(f"{gang.label}@{at_us},{i}")
-        ctx.model.add(dot([(1, v) for v in slots]) + const >= gang.replicas).only_enforce_if(holds)
-        if back is not None:
-            total = int(have[nodes].sum()) - in_the_way(ctx, nodes, at_us) - back
-            ctx.model.add(total >= gang.replicas * gang.gpus).only_enforce_if(holds)
+        ctx.model.add(dot(terms) + const >= gang.replicas).only_enforce_if(holds)
         out.append(holds)
     return out
 
 
-def _slots(ctx: ModelContext, c: int, g: int, at_us: int, most: int, room: Room) -> cp_model.IntVar:
-    """Slots of g GPUs, at most ``most``, that the starts in the way leave in a cell by an instant."""
-    key = (c, g, at_us, most)
+def _slots(
+    ctx: ModelContext,
+    c: int,
+    g: int,
+    at_us: int,
+    most: int,
+    room: Room,
+    beside: Sequence[tuple[int, cp_model.IntVar]],
+) -> cp_model.IntVar:
+    """Slots of g GPUs, at most ``most``, that starts in the way and what is ``beside`` leave a cell by an instant."""
+    key = (c, g, at_us, most, tuple(literal.index for _, literal in beside))
     if key not in ctx.slots_at:
         late = ctx.late_kinds(c, at_us)
         var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"slots{c},{g}@{at_us}")
-        held = dot(ctx.late_promotions(c, at_us))
+        held = dot(ctx.late_promotions(c, at_us)) + dot(beside)
         # Starts and promotions are counted on the whole cell, so its whole room bounds them, asked for or not.
         rooms = room.at(at_us)[list(ctx.layout.cells[c].nodes)]
         ctx.model.add(g * var + ctx.used(c, late) + held <= int(rooms.sum()))
@@ -166,13 +189,3 @@ def _slots(ctx: ModelContext, c: int, g: int, at_us: int, most: int, room: Room)
         taken = [(ctx.kind(k).gpus // g, ctx.a[k, c]) for k in late if ctx.kind(k).gpus >= g]
         ctx.model.add(var + dot(taken) <= int((rooms // g).sum()))
     return ctx.slots_at[key]
-
-
-def in_the_way(ctx: ModelContext, nodes: IntArray, at_us: int) -> Linear:
-    """GPUs on some nodes of starts and promotions that are still there at an instant."""
-    total: Linear = 0
-    here = set(nodes.tolist())
-    for c in sorted({ctx.layout.cell_of[n] for n in nodes[ctx.contested(at_us)[nodes]].tolist()}):
-        if set(ctx.layout.cells[c].nodes) <= here:
-            total = total + ctx.used(c, ctx.late_kinds(c, at_us)) + dot(ctx.late_promotions(c, at_us))
-    return total

@@ -237,6 +237,12 @@ class ModelContext:
         position = bisect_left(self.partition.instants, at_us)
         return [k for k in self.kinds_on[cell] if self.kind(k).party.late > position]
 
+    def late_work(self, at_us: int) -> int:
+        """How many kinds of starts, and promotions, are still in the way at one of the partition's instants."""
+        position = bisect_left(self.partition.instants, at_us)
+        late = sum(kind.party.late > position for kind in self.layout.kinds)
+        return late + sum(promotion_end_us(self.problem, self.partition, j) > at_us for j in self.p)
+
     def contested(self, at_us: int) -> BoolArray:
         """Nodes on which starts or promotions of this round may still be in the way at an instant; shape (N,)."""
         position = bisect_left(self.partition.instants, at_us)

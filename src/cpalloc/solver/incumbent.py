@@ -79,6 +79,10 @@ class Incumbent:
             self.decision, self.values = decision, values
         return []
 
+    def most(self, tier: str) -> int:
+        """What the first part of a tier may be at most, as it was settled; 0 where it was not."""
+        return next((limit for name, part, limit in self.limits if (name, part) == (tier, 0)), 0)
+
     def settle_blocked(self) -> None:
         """Settle whom promises are for from here on: the blocked jobs of the decision."""
         self.blocked = reserve(self.problem, self.decision, kept=self.kept)[1]

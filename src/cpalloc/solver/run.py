@@ -75,7 +75,6 @@ def minimise(
     limit_s: float,
     hint: Sequence[tuple[cp_model.IntVar, int]] = (),
     presolve: bool = True,
-    gap: float = 0.0,
     cancel: Event | None = None,
 ) -> Run:
     """Minimise an expression over a model.
@@ -89,8 +88,6 @@ def minimise(
         Values of the deciding variables in a known solution.
     limit_s
         Seconds, or units of deterministic time in deterministic mode.
-    gap
-        Relative gap at which a solution is good enough.
 
     Raises
     ------
@@ -106,7 +103,6 @@ def minimise(
     solvers = [cp_model.CpSolver() for _ in range(2 if race else 1)]
     for k, solver in enumerate(solvers):
         parameters(solver, options, limit_s, presolve=presolve, lp_search=k > 0)
-        solver.parameters.relative_gap_limit = gap
     with _Watch(solvers, cancel):
         statuses = _race(solvers, model) if race else [solvers[0].solve(model)]
     runs = [_outcome(solver, status, model) for solver, status in zip(solvers, statuses, strict=True)]
@@ -140,11 +136,9 @@ def _outcome(solver: cp_model.CpSolver, status: object, model: cp_model.CpModel)
     if status == cp_model.INFEASIBLE:
         return Run(Status.INFEASIBLE, solver, None, seconds)
     bound = _floor(solver.best_objective_bound)
-    if status == cp_model.OPTIMAL and not solver.parameters.relative_gap_limit:
+    if status == cp_model.OPTIMAL:
         return Run(Status.OPTIMAL, solver, round(solver.objective_value), seconds)
-    return Run(
-        Status.FEASIBLE if status in (cp_model.FEASIBLE, cp_model.OPTIMAL) else Status.UNKNOWN, solver, bound, seconds
-    )
+    return Run(Status.FEASIBLE if status == cp_model.FEASIBLE else Status.UNKNOWN, solver, bound, seconds)
 
 
 def _best(runs: Sequence[Run]) -> Run:

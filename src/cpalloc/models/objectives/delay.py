@@ -10,9 +10,9 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
-from cpalloc.models.earliest import Choice, Gang, cost_of_waiting, in_the_way, share, steps
+from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, share, steps
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import US, Action, Decision, IntArray, JobState, Mode, NodeState, Problem
+from cpalloc.problem.problem import US, Action, Decision, IntArray, JobState, Mode, NodeState, Problem, Replica
 from cpalloc.problem.releases import NEVER, start_release_us, timeout_us
 
 
@@ -30,27 +30,22 @@ class Delay:
     def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
         """What each blocked job of the partition waits at least, traded against starts that stand in its way.
 
-        Beyond the delay the partition knows a job need not be told apart. Jobs held at the same time share no GPU,
-        counted for every set of pools over the jobs that accept no others.
+        Jobs held at the same time share no GPU, counted for every set of pools over the jobs that accept no others.
         """
         problem = ctx.problem
-        free_at = RoomAt(problem)
+        room = RoomAt(ctx)
+        until_us = _latest(problem, ctx.partition.blocked)
         total: Linear = 0
         waiting: list[tuple[frozenset[int], Gang, Choice]] = []
-        for job, known in ctx.partition.blocked:
-            size, now = int(problem.jobs.size[job]), problem.now_us
-
-            def cost(at_us: int, size: int = size, now: int = now) -> int:
-                return size * max(0, at_us - now) // US
-
+        for job, _ in ctx.partition.blocked:
             gang = Gang(
                 f"w{job}",
                 int(problem.jobs.replicas[job]),
                 int(problem.jobs.gpus_per_replica[job]),
                 places(problem, job),
             )
-            choices = steps(ctx.partition.instants, cost, 0, known)
-            choice = cost_of_waiting(ctx, gang, choices, known, free_at, ctx.started(job))
+            choices, last = _choices(ctx, job, gang, room, until_us)
+            choice = cost_of_waiting(ctx, gang, choices, last, room, ctx.started(job))
             total = total + choice.cost
             pools = frozenset(int(problem.nodes.pool[nodes[0]]) for nodes in gang.domains)
             waiting.append((pools, gang, choice))
@@ -58,8 +53,7 @@ class Delay:
             inside = np.isin(problem.nodes.pool, sorted(pools)) & (problem.nodes.state == NodeState.READY)
             gangs = [(gang, choice) for p, gang, choice in waiting if p <= pools]
             if len(gangs) > 1:
-                share(ctx, gangs, np.flatnonzero(inside), free_at)
-            _keep_claims(ctx, gangs, np.flatnonzero(inside), free_at)
+                share(ctx, gangs, np.flatnonzero(inside), room)
         return (total,)
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
@@ -67,29 +61,35 @@ class Delay:
         return (sum(delay_of(problem, decision, j) for j in decision.blocked),)
 
 
-def _keep_claims(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: IntArray, room: RoomAt) -> None:
-    """For every instant t: Σ_{gangs held by t} size ≤ GPUs of the pool that others leave by t (:meth:`RoomAt.back`)."""
-    for at_us in sorted({t for _, choice in gangs for t, _ in choice.held_by}):
-        held = [
-            (gang.replicas * gang.gpus, literal)
-            for gang, choice in gangs
-            for t, literal in choice.held_by
-            if t <= at_us
-        ]
-        back = room.back(ctx, nodes, at_us)
-        if back is not None:
-            left = int(room.at(at_us)[nodes].sum()) - in_the_way(ctx, nodes, at_us) - back
-            ctx.model.add(dot(held) <= left)
+def _latest(problem: Problem, blocked: Sequence[tuple[int, int]]) -> int:
+    """The latest of the instants that are promised so far; NEVER where somebody is promised none."""
+    window, size = problem.policy.window_s, problem.jobs.size
+    if any(delay >= size[job] * window for job, delay in blocked):
+        return NEVER
+    # Delays are floored: the second they may have lost must not cost an instant.
+    return max((problem.now_us + (delay // int(size[job]) + 1) * US for job, delay in blocked), default=problem.now_us)
 
 
-def _spare(ctx: ModelContext, leaf: int) -> cp_model.IntVar:
-    """At most max(0, granted − claim) of a leaf."""
-    claim, most = int(ctx.problem.budgets.claim[leaf]), ctx.problem.in_service_gpus
-    over = ctx.model.new_bool_var(f"over{leaf}")
-    var = ctx.model.new_int_var(0, most, f"spare{leaf}")
-    ctx.model.add(var <= ctx.granted([leaf]) - claim).only_enforce_if(over)
-    ctx.model.add(var == 0).only_enforce_if(over.negated())
-    return var
+def _choices(ctx: ModelContext, job: int, gang: Gang, room: RoomAt, until_us: int) -> tuple[list[Step], int]:
+    """Instants a gang may choose among, and what waiting longer costs: only those at which it may find more room."""
+    problem = ctx.problem
+    size, now = int(problem.jobs.size[job]), problem.now_us
+
+    def cost(at_us: int) -> int:
+        return size * max(0, at_us - now) // US
+
+    useful, before = [], (0, 0)
+    for at_us in ctx.partition.instants:
+        slots = room.at(at_us) // gang.gpus
+        have = [int(slots[nodes].sum()) for nodes in gang.domains]
+        there = sum(have), -ctx.late_work(at_us)
+        if there != before and max(have, default=0) >= gang.replicas:
+            useful.append(at_us)
+        before = there
+    later = [t for t in useful if t > until_us]
+    return steps([t for t in useful if t <= until_us], cost, 0, size * problem.policy.window_s), (
+        cost(later[0]) if later else size * problem.policy.window_s
+    )
 
 
 def delay_of(problem: Problem, decision: Decision, job: int) -> int:
@@ -113,25 +113,35 @@ def places(problem: Problem, job: int) -> list[IntArray]:
 
 
 class RoomAt:
-    """GPUs of a node that running allocated work may have left by an instant, read in the most hopeful way."""
+    """GPUs of a node that running allocated work may have left by an instant, read in the most hopeful way.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    Work of a budget over its share leaves at the end of its protection as long as the budget keeps its claim without
+    it. Where that is sure, or out of the question, it is known here; where it depends on what starts, a literal decides
+    for each of the jobs on some nodes, and the budget gives way only as far as it keeps its claim.
+    """
+
+    def __init__(self, ctx: ModelContext) -> None:
+        self._ctx = ctx
+        problem = self.problem = ctx.problem
         jobs = problem.jobs
-        runs = (jobs.state == JobState.FIXED) & (jobs.mode == Mode.ALLOCATED)
-        stays: list[tuple[int, int, int]] = []
-        for j in np.flatnonzero(runs).tolist():
-            until = hopeful_release_us(problem, j)
-            for rep in jobs.placement[j]:
-                if rep.node >= 0:
-                    gpus = rep.gpus
-                    if rep.devices >= 0:
-                        gpus = (rep.devices & problem.nodes.healthy_devices[rep.node]).bit_count()
-                    stays.append((rep.node, until, gpus))
-        self._stays: IntArray = np.array(stays, dtype=np.int64).reshape(len(stays), 3)
+        stays = (jobs.state == JobState.FIXED) | np.isin(np.arange(len(jobs)), sorted(ctx.partition.stays))
+        kept = np.flatnonzero(stays & (jobs.mode == Mode.ALLOCATED)).tolist()
+        spare = _Spare(ctx, kept)
+        rows: list[tuple[int, int, int]] = []
+        self._doubtful: list[tuple[int, int, int, list[tuple[int, int]]]] = []
+        for j in kept:
+            leaf, timeout = int(jobs.leaf[j]), max(problem.now_us, timeout_us(problem, j))
+            end = hopeful_release_us(problem, j)
+            if end < timeout and spare.most(leaf) < jobs.size[j]:
+                end = timeout
+            on = [(r.node, _healthy_gpus(problem, r)) for r in jobs.placement[j] if r.node >= 0]
+            rows += [(node, end, gpus) for node, gpus in on]
+            if end < timeout and not spare.is_enough(leaf):
+                self._doubtful.append((j, end, timeout, on))
+        self._stays: IntArray = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
+        self._spare = spare
         self._at: dict[int, IntArray] = {}
-        self._leaving = self._over_share_jobs()
-        self._spare: dict[int, cp_model.IntVar] = {}
+        self._literals: dict[bytes, dict[int, cp_model.IntVar]] = {}
 
     def at(self, at_us: int) -> IntArray:
         """Healthy GPUs of every node less those held beyond the instant."""
@@ -143,51 +153,78 @@ class RoomAt:
             self._at[at_us] = np.maximum(left, 0)
         return self._at[at_us]
 
-    def back(self, ctx: ModelContext, nodes: IntArray, at_us: int) -> Linear | None:
-        """What budgets over their share keep back: they give way only as far as they keep their claim.
+    def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
+        """Per node, (GPUs, literal: it stays) of work that leaves by an instant only if its budget can spare it.
 
-        Σ_leaf back, back ≥ GPUs of the leaf's jobs on the nodes that leave by then only for others to claim, less
-        what is preempted now, less max(0, granted − claim).
+        What a budget spares is counted over the nodes asked about: that is how a promise on them is made.
         """
-        terms = []
-        for leaf, gone in self.gone(nodes, at_us).items():
-            total = sum(g for _, g in gone)
-            if leaf not in self._spare:
-                self._spare[leaf] = _spare(ctx, leaf)
-            var = ctx.model.new_int_var(0, total, f"back{leaf}@{at_us}")
-            preempted = dot([(g, ctx.e[j]) for j, g in gone if j in ctx.e])
-            ctx.model.add(var + preempted + self._spare[leaf] >= total)
-            terms.append((1, var))
-        return dot(terms) if terms else None
-
-    def gone(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, int]]]:
-        """Per leaf over its share, (job, GPUs on the nodes) of jobs that leave by then only for others to claim."""
-        here = np.zeros(len(self.problem.nodes.names), dtype=np.bool_)
-        here[nodes] = True
-        out: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for j, leaf, end, timeout, on in self._leaving:
-            if end <= at_us < timeout:
-                gpus = sum(g for n, g in on if here[n])
-                if gpus:
-                    out[leaf].append((j, gpus))
+        here, out = set(nodes.tolist()), defaultdict(list)
+        for j, end, timeout, on in self._doubtful:
+            if end <= at_us < timeout and any(n in here for n, _ in on):
+                literal = self._literals_on(nodes)[j]
+                for n, gpus in on:
+                    if n in here:
+                        out[n].append((gpus, literal))
         return dict(out)
 
-    def _over_share_jobs(self) -> list[tuple[int, int, int, int, list[tuple[int, int]]]]:
-        """(job, leaf, end of protection, timeout, (node, GPUs) …) of the allocated jobs that leave for others because
-        their budget is over its share."""
-        problem, jobs = self.problem, self.problem.jobs
-        runs = (jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE)
-        return [
-            (
-                j,
-                int(jobs.leaf[j]),
-                max(problem.now_us, int(jobs.protected_until_us[j])),
-                timeout_us(problem, j),
-                [(r.node, r.gpus) for r in jobs.placement[j] if r.node >= 0],
-            )
-            for j in np.flatnonzero(runs & (jobs.mode == Mode.ALLOCATED)).tolist()
-            if problem.budgets.over_share(int(jobs.leaf[j]))
-        ]
+    def _literals_on(self, nodes: IntArray) -> dict[int, cp_model.IntVar]:
+        key = nodes.tobytes()
+        if key not in self._literals:
+            ctx, jobs, here = self._ctx, self.problem.jobs, set(nodes.tolist())
+            leaving: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+            literals = self._literals[key] = {}
+            for j, _, _, on in self._doubtful:
+                if any(n in here for n, _ in on):
+                    literals[j] = ctx.model.new_bool_var(f"stays{j},{len(self._literals)}")
+                    leaving[int(jobs.leaf[j])].append((int(jobs.size[j]), literals[j]))
+            for leaf, terms in leaving.items():
+                # Σ size · (1 − stays) ≤ spare
+                total = sum(size for size, _ in terms)
+                ctx.model.add(dot(terms) + self._spare.of(leaf) >= total)
+        return self._literals[key]
+
+
+class _Spare:
+    """What budgets have beyond their claims after the round: max(0, granted − claim), at least and at most."""
+
+    def __init__(self, ctx: ModelContext, kept: Sequence[int]) -> None:
+        self._ctx = ctx
+        problem, jobs = ctx.problem, ctx.problem.jobs
+        leaves = len(problem.budgets.claim)
+        self._runs = np.zeros(leaves, dtype=np.int64)
+        np.add.at(self._runs, jobs.leaf[kept], jobs.size[kept])
+        free = int(problem.nodes.free_gpus.sum()) + sum(int(jobs.size[j]) for j in ctx.e)
+        more = np.zeros(leaves, dtype=np.int64)
+        for j, mode in ctx.y:
+            if mode is Mode.ALLOCATED:
+                more[jobs.leaf[j]] += int(jobs.size[j])
+        more = np.minimum(more, free)
+        for j in [*ctx.p, *(j for j in ctx.e if jobs.mode[j] == Mode.ALLOCATED and j not in ctx.partition.gone)]:
+            more[jobs.leaf[j]] += int(jobs.size[j])
+        self._most = self._runs + more - problem.budgets.claim
+        self._vars: dict[int, cp_model.IntVar] = {}
+
+    def most(self, leaf: int) -> int:
+        """More than this a leaf cannot spare."""
+        return int(self._most[leaf])
+
+    def is_enough(self, leaf: int) -> bool:
+        """Whether a leaf can spare all that runs for it, whatever is decided."""
+        return int(self._ctx.problem.budgets.claim[leaf]) == 0
+
+    def of(self, leaf: int) -> cp_model.IntVar:
+        """A variable that is at most what a leaf can spare."""
+        if leaf not in self._vars:
+            ctx, claim = self._ctx, int(self._ctx.problem.budgets.claim[leaf])
+            over = ctx.model.new_bool_var(f"over{leaf}")
+            var = self._vars[leaf] = ctx.model.new_int_var(0, max(0, self.most(leaf)), f"spare{leaf}")
+            ctx.model.add(var <= ctx.granted([leaf]) - claim).only_enforce_if(over)
+            ctx.model.add(var == 0).only_enforce_if(over.negated())
+        return self._vars[leaf]
+
+
+def _healthy_gpus(problem: Problem, rep: Replica) -> int:
+    return rep.gpus if rep.devices < 0 else (rep.devices & problem.nodes.healthy_devices[rep.node]).bit_count()
 
 
 def hopeful_release_us(problem: Problem, job: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -156,8 +157,9 @@ class BaseRoom:
             self._at[at_us] = count[room.first[1:]] - count[room.first[:-1]]
         return self._at[at_us]
 
-    def back(self, ctx: ModelContext, nodes: IntArray, at_us: int) -> None:
-        """Nothing is kept back: whether an owner would yield is the policy's business."""
+    def doubtful(self, nodes: IntArray, at_us: int) -> Mapping[int, Sequence[tuple[int, cp_model.IntVar]]]:
+        """Nothing is in doubt: whether an owner would yield is the policy's business."""
+        return {}
 
     def time_s(self, shape: Shape) -> int:
         """Seconds until a shape fits with nothing started: starts only protect more."""

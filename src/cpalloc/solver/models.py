@@ -1,0 +1,156 @@
+"""The models of a round: built under a partition with the limits reached so far, and solved within the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Event
+
+import numpy as np
+from ortools.sat.python.cp_model import CpModel
+
+from cpalloc.models.kinds import Partition
+from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.round import build
+from cpalloc.models.variables import Linear, ModelContext
+from cpalloc.problem.problem import Decision, JobState, Problem
+from cpalloc.solver.hints import hint_of
+from cpalloc.solver.incumbent import Incumbent
+from cpalloc.solver.results import Clock
+from cpalloc.solver.run import Run, Status, minimise
+
+VARIABLES_PER_S = 8_000
+"""Variables built in a second, as measured at 1,000 nodes (docs/benchmarks.md); only to stay within the time limit."""
+
+
+class Models:
+    """Builds and solves.
+
+    Attributes
+    ----------
+    partition
+        How finely the current model tells parties apart; :meth:`repartition` changes it.
+    context
+        The current model; None until it is asked for.
+    size
+        Most variables, and most constraints, of a model so far.
+    last_build_s
+        Seconds the last model took to build; 0 in deterministic mode.
+    """
+
+    def __init__(self, problem: Problem, best: Incumbent, clock: Clock, cancel: Event | None = None) -> None:
+        self.problem, self.best, self.clock, self.cancel = problem, best, clock, cancel
+        self.partition = Partition(holds=problem.holds, hard=len(problem.holds), lend=False)
+        self.context: ModelContext | None = None
+        self.size = (0, 0)
+        self.build_s = self.solve_s = self.last_build_s = 0.0
+        self._memo: dict[object, object] = {}
+        self._limited = 0
+
+    def repartition(self, partition: Partition) -> None:
+        """Change the partition; the current model is built anew when it is next asked for."""
+        if partition != self.partition:
+            self.partition, self.context = partition, None
+
+    def refine(self, **changes: object) -> None:
+        """:meth:`repartition` with some fields changed."""
+        self.repartition(replace(self.partition, **changes))  # type: ignore[arg-type]
+
+    def current(self, tier: str, part: int) -> tuple[ModelContext, Linear]:
+        """The model under the partition, with every limit, and the expression of a part of a tier."""
+        if self.context is None:
+            self.context, self._limited = self.build(self.partition), len(self.best.limits)
+        _limit(self.context, self.best.limits[self._limited :])
+        self._limited = len(self.best.limits)
+        began = time.perf_counter()
+        expression = self.context.term(OBJECTIVES[tier])[part]
+        self._built(self.context, time.perf_counter() - began)
+        return self.context, expression
+
+    def build(self, partition: Partition) -> ModelContext:
+        """A model of its own, with every limit."""
+        began = time.perf_counter()
+        self.last_build_s = 0.0
+        ctx = build(self.problem, partition, self._memo)
+        _limit(ctx, self.best.limits)
+        self._built(ctx, time.perf_counter() - began)
+        return ctx
+
+    def _built(self, ctx: ModelContext, seconds: float) -> None:
+        proto = ctx.model.proto
+        self.size = (max(self.size[0], len(proto.variables)), max(self.size[1], len(proto.constraints)))
+        self.build_s += seconds
+        if not self.problem.options.deterministic:
+            self.last_build_s += seconds
+
+    def run(
+        self,
+        ctx: ModelContext,
+        expression: Linear,
+        limit_s: float,
+        *,
+        model: CpModel | None = None,
+        near: Decision | None = None,
+        doubt: bool = True,
+    ) -> Run:
+        """Minimise over a context's model, or a clone of it, beginning ``near`` a decision (by default the incumbent).
+
+        ``doubt``: what is called infeasible is asked once more, without presolve.
+        """
+        options, model = self.problem.options, ctx.model if model is None else model
+        hint = hint_of(ctx, self.best.decision if near is None else near)
+        run = minimise(model, expression, options=options, limit_s=limit_s, hint=hint, cancel=self.cancel)
+        if run.status is Status.INFEASIBLE and doubt:
+            run = minimise(model, expression, options=options, limit_s=limit_s, presolve=False)
+        self.solve_s += run.seconds
+        self.clock.used_deterministic += run.solver.deterministic_time
+        return run
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def meter(self, budget: float) -> Callable[[], float]:
+        """What is left of a budget: seconds with everything counted, or units of the solver's deterministic time."""
+        if self.problem.options.deterministic:
+            used = self.clock.used_deterministic
+            return lambda: budget - (self.clock.used_deterministic - used)
+        began = time.perf_counter()
+        return lambda: budget - (time.perf_counter() - began)
+
+    def left(self) -> float:
+        """What is left of the round's time, in the same unit."""
+        return self.clock.left(self.problem.options.deterministic)
+
+    def hurry(self) -> bool:
+        """Whether the round has less than a twentieth of its time left."""
+        return not self.problem.options.deterministic and self.clock.left(False) < self.clock.limit_s / 20
+
+    def cancelled(self) -> bool:
+        """Whether the caller wants no more."""
+        return self.cancel is not None and self.cancel.is_set()
+
+    # -- jobs ---------------------------------------------------------------------------------------------------------
+
+    def evictable(self) -> frozenset[int]:
+        """Jobs that may be preempted."""
+        return frozenset(np.flatnonzero(self.problem.jobs.state == JobState.EVICTABLE).tolist())
+
+    def affordable(self, jobs: set[int]) -> set[int]:
+        """As many of some jobs, best rank first, as can be told apart in the time left: a variable each and node."""
+        if self.problem.options.deterministic:
+            most = VARIABLES_PER_S
+        else:
+            most = int(VARIABLES_PER_S * self.clock.left(False) / 2)
+        out: set[int] = set()
+        for j in sorted(jobs, key=lambda j: int(self.problem.jobs.rank[j])):
+            most -= int(self.problem.eligibility[self.problem.jobs.eligibility[j]].sum())
+            if most < 0:
+                break
+            out.add(j)
+        return out
+
+
+def _limit(ctx: ModelContext, limits: Sequence[tuple[str, int, int]]) -> None:
+    for tier, part, limit in limits:
+        if OBJECTIVES[tier].limits_model:
+            ctx.model.add(ctx.term(OBJECTIVES[tier])[part] <= limit)

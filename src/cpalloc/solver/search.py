@@ -1,0 +1,217 @@
+"""A part of a tier: minimised over coarse models that prove, and narrow ones that decide.
+
+A tier's model is coarse at first: a relaxation whose optimum is a bound. Where its solution stands for no decision, or
+for a worse one, the same preemptions are looked at more finely (a *narrow* model: small, because whatever else runs
+stays); only where that does not reach the bound is the whole model refined. A bound is believed only while it agrees
+with the incumbent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from cpalloc.models.base import Violation
+from cpalloc.models.kinds import Partition
+from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.objectives.inversion import inverted
+from cpalloc.models.variables import ModelContext
+from cpalloc.problem.problem import Decision
+from cpalloc.solver.exchange import give_to_others
+from cpalloc.solver.greedy import in_order
+from cpalloc.solver.incumbent import Incumbent
+from cpalloc.solver.models import Models
+from cpalloc.solver.prune import prune
+from cpalloc.solver.realise import UnrealisableError, realise
+from cpalloc.solver.refine import tell_apart
+from cpalloc.solver.repair import uninvert
+from cpalloc.solver.run import Run, Status
+
+log = logging.getLogger(__name__)
+
+MAX_ROUNDS = 20
+"""Refinements of the partition tried for one part of a tier."""
+
+NARROW_ROUNDS = 8
+"""The same for one set of preemptions."""
+
+WHOLE_SHARE = 0.6
+"""Part of what is left that a solve of the whole model may take: what its solution stands for must still be found."""
+
+NARROW_SHARE = 0.5
+"""Part of what is left then for looking more closely at it."""
+
+WITHIN_SLACK = 0.15
+"""Part of a tier's time for coming nearer to its bound than the slack that later tiers have anyway."""
+
+MOST_EXCHANGED = 8
+"""Most jobs passed over that are put right one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is being minimised: a part of a tier, and the tier's place in the order.
+
+    ``slack``: what later tiers may give back. ``prefer``: a part to improve whatever earlier tiers say.
+    """
+
+    tier: str
+    index: int
+    part: int
+    slack: int = 0
+    prefer: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a solution stands for: the decision (None: none could be realised), what that breaks, whom it preempts."""
+
+    candidate: Decision | None
+    broken: Sequence[Violation]
+    victims: frozenset[int]
+
+
+class Search:
+    """Looks for better decisions, and for proof that there are none."""
+
+    def __init__(self, models: Models, best: Incumbent) -> None:
+        self.models, self.best, self.problem = models, best, models.problem
+
+    def minimise(self, goal: Goal, bound: int | None, budget: float) -> tuple[int | None, str]:
+        """Improve the incumbent on a part of a tier.
+
+        Parameters
+        ----------
+        bound
+            What is known of it without a solver.
+        budget
+            Seconds, or units of deterministic time.
+
+        Returns
+        -------
+        bound, source
+            The best bound, and where it comes from.
+        """
+        models, source = self.models, "trivial"
+        left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
+        for _ in range(MAX_ROUNDS):
+            if self._reached(goal, bound):
+                break
+            if goal.slack and self._reached(goal, None if bound is None else bound + goal.slack):
+                left = within
+            if left() <= 0.01 + models.last_build_s or models.cancelled():
+                break
+            before, best = models.partition, self._value(goal)
+            ctx, expression = models.current(goal.tier, goal.part)
+            run = models.run(ctx, expression, max(0.01, WHOLE_SHARE * left()))
+            if run.status is Status.INFEASIBLE:
+                log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", goal.tier)
+                break
+            if run.bound is not None and (bound is None or run.bound > bound):
+                if run.bound > best:
+                    # A bound above a known feasible value is a false certificate: keep nothing of it.
+                    message = "bound %s of tier %s part %d contradicts the known value %d"
+                    log.error(message, run.bound, goal.tier, goal.part, best)
+                    break
+                bound, source = run.bound, "cp_sat"
+            if not run.found:
+                continue
+            seen = self._take(ctx, run, goal)
+            if not self._reached(goal, bound):
+                self._look_closer(goal, bound, models.meter(NARROW_SHARE * left()), seen)
+            if self._reached(goal, bound):
+                continue
+            if left() < 2 * run.seconds:
+                break  # a finer model takes longer than this one did
+            self._refine(goal, run, seen)
+            if models.partition == before:
+                break
+        if bound is not None and bound > self._value(goal):
+            message = "tier %s part %d: value %d is below its bound %d; the bound is dropped"
+            log.error(message, goal.tier, goal.part, self._value(goal), bound)
+            bound, source = None, "contradicted"
+        return bound, source
+
+    def improve(self, goal: Goal, budget: float) -> None:
+        """Improve the incumbent once, as far as one solve of the coarse model and a closer look get."""
+        left = self.models.meter(budget)
+        ctx, expression = self.models.current(goal.tier, goal.part)
+        run = self.models.run(ctx, expression, budget)
+        if run.found:
+            seen = self._take(ctx, run, goal)
+            if not self._reached(goal, run.bound):
+                self._look_closer(goal, run.bound, left, seen)
+
+    def _value(self, goal: Goal) -> int:
+        return self.best.values[goal.tier][goal.part]
+
+    def _reached(self, goal: Goal, bound: int | None) -> bool:
+        return bound is not None and self._value(goal) <= bound
+
+    def _take(self, ctx: ModelContext, run: Run, goal: Goal) -> _Seen:
+        """Realise a solution, mend it by hand where that is cheap, and offer what comes of it."""
+        victims = frozenset(j for j, var in ctx.e.items() if run.value(var))
+        try:
+            decision = realise(ctx, run.value)
+        except UnrealisableError as reason:
+            log.info("not realisable: %s", reason)
+            return _Seen(None, [Violation("capacity", str(reason))], victims)
+        candidate, upto = give_to_others(self.problem, prune(self.problem, decision)), goal.index + 1
+        broken = self.best.offer(candidate, upto, goal.prefer)
+        if "inversion" in self.best.tiers[:upto] and (passed := inverted(self.problem, candidate)):
+            if len(passed) <= MOST_EXCHANGED:
+                self.best.offer(uninvert(self.problem, candidate, self.models.hurry), upto, goal.prefer)
+            if "preemption" in self.best.tiers[goal.index :]:
+                most = {tier: self.best.most(tier) for tier in ("starvation", "shortfall")}
+                ordered = in_order(self.problem, candidate, passed, most)
+                self.best.offer(give_to_others(self.problem, ordered), upto, goal.prefer)
+        return _Seen(candidate, broken, victims)
+
+    def _look_closer(self, goal: Goal, bound: int | None, left: Callable[[], float], seen: _Seen) -> None:
+        """Look for decisions with the preemptions of a solution, or fewer, telling apart whatever shows to matter.
+
+        The models are small, and what they tell apart the whole model need not; their bounds say nothing about it.
+        What inverts a job is forbidden whether the job would fit or not: that is often no loss, and costs nothing.
+        """
+        models = self.models
+        last = replace(models.partition, stays=models.evictable() - seen.victims)
+        for _ in range(NARROW_ROUNDS):
+            narrow = self._told_apart(last, goal, seen, firmly=True)
+            if narrow == last or left() <= 0.01 or models.cancelled():
+                break
+            inside = models.build(narrow)
+            expression = inside.term(OBJECTIVES[goal.tier])[goal.part]
+            if bound is not None and not isinstance(expression, int):
+                inside.model.add(expression >= bound)
+            run = models.run(inside, expression, max(0.01, left()), near=seen.candidate, doubt=False)
+            if not run.found:
+                break
+            seen, last = self._take(inside, run, goal), narrow
+            if self._reached(goal, bound):
+                break
+
+    def _refine(self, goal: Goal, run: Run, seen: _Seen) -> None:
+        """Tell apart what the last answer showed must be told apart; the model is rebuilt if anything changed."""
+        partition, ctx = self.models.partition, self.models.context
+        fresh = self._told_apart(partition, goal, seen)
+        pooled = ctx is not None and any(len(cell.nodes) > 1 for cell in ctx.layout.cells)
+        news = fresh != partition or not pooled or run.status is not Status.OPTIMAL
+        if not news and goal.tier in ("delay", "fragmentation"):
+            # What room there is at an instant is pooled over like nodes: tell the nodes apart.
+            fresh = replace(fresh, split=True)
+        self.models.repartition(fresh)
+
+    def _told_apart(self, partition: Partition, goal: Goal, seen: _Seen, *, firmly: bool = False) -> Partition:
+        if seen.candidate is None:
+            return replace(partition, split=True)
+        return tell_apart(
+            self.problem,
+            partition,
+            goal.tier,
+            seen.candidate,
+            seen.broken,
+            incumbent=self.best.decision,
+            affordable=self.models.affordable,
+            firmly=firmly,
+        )
