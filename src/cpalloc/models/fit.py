@@ -182,7 +182,9 @@ def _shut(ctx: ModelContext, cell: Cell) -> bool:
 
 def _slots_left(ctx: ModelContext, job: int, c: int, cell: Cell, stays: list[int]) -> cp_model.IntVar | None:
     """At least the replicas of a job that a node takes beside the starts that stay; None where it takes none ever."""
-    problem, jobs, model, held = ctx.problem, ctx.problem.jobs, ctx.model, ctx.problem.held
+    jobs, model, held = ctx.problem.jobs, ctx.model, ctx.problem.held
+    if any(ctx.kind(k).exclusive for k in ctx.kinds_on[c]) or _shut(ctx, cell):
+        return None  # somebody may have the node to itself, and the rest of it is no room
     g = int(jobs.gpus_per_replica[job])
     most = (cell.free + sum(int(held.gpus[r]) for r in cell.rows)) // g
     limit = int(jobs.max_per_node[job])
@@ -193,7 +195,7 @@ def _slots_left(ctx: ModelContext, job: int, c: int, cell: Cell, stays: list[int
             used = [
                 (ctx.kind(k).resources[r], ctx.a[k, c]) for k in stays if (k, c) in ctx.a and ctx.kind(k).resources[r]
             ]
-            free = int(problem.nodes.free_resources[cell.first, r])
+            free = cell.resources[r]
             rooms.append((need, dot(freed) - dot(used) + free))
     if limit:
         most = min(most, limit)

@@ -15,8 +15,23 @@ from itertools import pairwise
 
 import numpy as np
 
-from cpalloc.problem.problem import US, Hold, JobState, Mode, NodeState, Problem
+from cpalloc.problem.problem import US, Hold, JobState, Mode, NodeState, Problem, Replica
 from cpalloc.problem.releases import start_release_us
+from cpalloc.problem.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of the cluster in which a decision may change, everything else being as decided.
+
+    ``nodes``: those that may change. ``starts``: (job, mode, placement) of the decision's starts that stay. ``absent``:
+    pending jobs that are not considered. ``promoted``: jobs that are promoted.
+    """
+
+    nodes: frozenset[int]
+    starts: tuple[tuple[int, Mode, tuple[Replica, ...]], ...]
+    absent: frozenset[int]
+    promoted: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,7 @@ class Partition:
     ``blocked``: jobs whose delay, and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of
     several nodes. ``stays``: evictable jobs the model takes for fixed, ``gone``: for preempted. ``lend``: with jobs
     that can only borrow; without them it is a relaxation for all that comes before ``idle``, as borrowed work stands in
-    nobody's way.
+    nobody's way. ``region``: no relaxation either, for those who look for a decision: the model has nothing outside.
     """
 
     leaves: frozenset[int] = frozenset()
@@ -51,19 +66,22 @@ class Partition:
     gone: frozenset[int] = frozenset()
     firm: frozenset[int] = frozenset()
     lend: bool = True
+    region: Region | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """Nodes in one state: same finest domain, pool, free GPUs and resources, and the same evictable jobs.
 
-    ``rows``: rows of ``Problem.held`` for one representative node, of jobs that may be preempted; cells of more than
-    one node have at most one.
+    ``free``, ``resources``, ``devices``: of one representative node, with what the partition takes for preempted gone.
+    ``rows``: rows of ``Problem.held`` there, of jobs that may be preempted; cells of several nodes have at most one.
     """
 
     nodes: tuple[int, ...]
     pool: int
     free: int
+    resources: tuple[int, ...]
+    devices: int
     rows: tuple[int, ...]
 
     @property
@@ -208,9 +226,19 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
     (Coffman, Garey, Johnson 1987); otherwise every node is a cell of its own.
     """
     nodes, held = problem.nodes, problem.held
+    usage = Usage(problem)
+    for job in partition.gone:
+        usage.evict(job)
+    region = partition.region
+    for job, _, places in region.starts if region else ():
+        usage.place(job, places)
+    ready = np.flatnonzero(nodes.state == NodeState.READY).tolist()
+    free, resources = usage.free_gpus, usage.free_resources
     rows_of: dict[int, list[int]] = {}
     promotable: dict[int, list[int]] = {}
     for row, (node, job) in enumerate(zip(held.node.tolist(), held.job.tolist(), strict=True)):
+        if job in partition.gone:
+            continue
         if job not in partition.stays:
             rows_of.setdefault(node, []).append(row)
         elif problem.jobs.may_promote[job]:
@@ -219,9 +247,9 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
     kept = {n for hold in partition.holds for n in hold.nodes}
     columns = problem.eligibility.T
     merged: dict[object, list[int]] = {}
-    for n in np.flatnonzero(nodes.state == NodeState.READY).tolist():
+    for n in sorted(region.nodes.intersection(ready)) if region else ready:
         rows, staying = rows_of.get(n, []), promotable.get(n, [])
-        if not rows and not staying and nodes.free_gpus[n] == 0:
+        if not rows and not staying and free[n] == 0:
             continue
         alone = (
             not chain or len(rows) + len(staying) > 1 or n in kept or len(nodes.groups[n]) > 1 or bool(partition.exact)
@@ -232,8 +260,8 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
             else (
                 int(finest[n]),
                 int(nodes.pool[n]),
-                int(nodes.free_gpus[n]),
-                nodes.free_resources[n].tobytes(),
+                int(free[n]),
+                resources[n].tobytes(),
                 tuple((int(held.job[r]), int(held.gpus[r]), held.resources[r].tobytes()) for r in rows + staying),
                 columns[n].tobytes(),
                 int(nodes.healthy[n]),
@@ -241,7 +269,14 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
         )
         merged.setdefault(key, []).append(n)
     cells = [
-        Cell(tuple(ns), int(nodes.pool[ns[0]]), int(nodes.free_gpus[ns[0]]), tuple(rows_of.get(ns[0], ())))
+        Cell(
+            tuple(ns),
+            int(nodes.pool[ns[0]]),
+            int(free[ns[0]]),
+            tuple(resources[ns[0]].tolist()),
+            usage.free_devices[ns[0]],
+            tuple(rows_of.get(ns[0], ())),
+        )
         for ns in merged.values()
     ]
     return sorted(cells, key=lambda c: c.nodes)
@@ -257,7 +292,7 @@ def most_slots(problem: Problem, cell: Cell, kind: Kind) -> int:
     gpus = cell.free + sum(int(held.gpus[r]) for r in cell.rows)
     most = gpus // kind.gpus
     if most and any(kind.resources):
-        free = problem.nodes.free_resources[cell.first] + sum((held.resources[r] for r in cell.rows), np.int64(0))
+        free = np.array(cell.resources) + sum((held.resources[r] for r in cell.rows), np.int64(0))
         for r, need in enumerate(kind.resources):
             if need:
                 most = min(most, max(0, int(free[r])) // need)
@@ -273,7 +308,11 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
     kind_of: dict[Kind, int] = {}
     shape_of: dict[Shape, int] = {}
     level_node = len(problem.topology.levels) - 1
+    region = partition.region
+    settled = region.absent | {j for j, _, _ in region.starts} if region else frozenset()
     for j, term in (terms_of(problem) if terms is None else terms).items():
+        if j in settled:
+            continue
         group, limit, exclusive = term.group, term.limit, term.exclusive
         g, replicas, level = int(jobs.gpus_per_replica[j]), int(jobs.replicas[j]), int(jobs.required_level[j])
         resources = tuple(int(x) for x in jobs.resources[j])

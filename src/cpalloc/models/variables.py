@@ -65,7 +65,8 @@ class ModelContext:
             if evictable[j] and j not in self.partition.stays:
                 self.e[j] = model.new_constant(1) if j in self.partition.gone else model.new_bool_var(f"e{j}")
             if jobs.may_promote[j]:
-                self.p[j] = model.new_bool_var(f"p{j}")
+                region = self.partition.region
+                self.p[j] = model.new_constant(j in region.promoted) if region else model.new_bool_var(f"p{j}")
                 if j in self.e:
                     model.add_bool_or(self.e[j].negated(), self.p[j].negated())
         for c, cell in enumerate(lay.cells):
@@ -180,6 +181,9 @@ class ModelContext:
                 kept[int(jobs.leaf[j])] += int(jobs.size[j])
                 if j in self.e:
                     terms[int(jobs.leaf[j])].append((-int(jobs.size[j]), self.e[j]))
+            for j, how, _ in self.partition.region.starts if self.partition.region else ():
+                if how is mode:
+                    kept[int(jobs.leaf[j])] += int(jobs.size[j])
             sign = 1 if mode is Mode.ALLOCATED else -1
             for j, var in self.p.items():
                 terms[int(jobs.leaf[j])].append((sign * int(jobs.size[j]), var))

@@ -16,12 +16,16 @@ from fractions import Fraction
 import numpy as np
 
 from cpalloc.models.constraints.preemption import victims
+from cpalloc.models.objectives.inversion import inverted
 from cpalloc.models.objectives.starvation import starving
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import start_release_us
 from cpalloc.solver.placing import GreedyState, best_free, place, wish_of, within_caps
 from cpalloc.solver.prune import prune
 from cpalloc.solver.room import make_room
+
+IN_ORDER_ROUNDS = 3
+"""Times that budgets start anew: what one gives up may be room for a job that another one passed over."""
 
 
 def greedy(problem: Problem) -> Decision:
@@ -40,18 +44,18 @@ def in_order(problem: Problem, decision: Decision, passed: Collection[int], most
     ``most``, or a budget that loses work has less than its claim.
     """
     jobs, state = problem.jobs, GreedyState.after(problem, decision)
-    for leaf, mode in sorted({(int(jobs.leaf[j]), m) for j in passed for m in (Mode.ALLOCATED, Mode.BORROWED)}):
-        mine = {j for j in decision.placement if jobs.leaf[j] == leaf and decision.mode[j] == mode}
-        state = GreedyState.after(problem, state.result(), without=mine)
-        have = state.granted if mode is Mode.ALLOCATED else state.borrowed
-        target = have[leaf] + int(jobs.size[sorted(mine)].sum())
-        for j in _queues(problem, mode).get(leaf, ()) if mine else ():
-            if have[leaf] >= target:
-                break
-            if state.decision.action[j] == Action.WAIT and not (
-                j in mine and state.restart(j, mode, decision.placement[j])
-            ):
-                start(state, j, mode, may_preempt=False)
+    lent = {j for j in decision.placement if decision.mode[j] == Mode.BORROWED}
+    if any(jobs.may_allocate[j] for j in passed):
+        state.withdraw(lent)  # allocated work yields to nothing borrowed
+    else:
+        lent = set()
+    leaves = sorted({int(jobs.leaf[j]) for j in passed})
+    for _ in range(IN_ORDER_ROUNDS):
+        for leaf in leaves:
+            for mode in (Mode.ALLOCATED, Mode.BORROWED):
+                _start_anew(state, leaf, mode)
+        if not any(int(jobs.leaf[j]) in leaves for j in inverted(problem, state.result())):
+            break
     losing = {int(jobs.leaf[v]) for v in victims(problem, decision) if jobs.mode[v] == Mode.ALLOCATED}
     entitled, claim = problem.budgets.entitled.tolist(), problem.budgets.claim.tolist()
 
@@ -68,7 +72,25 @@ def in_order(problem: Problem, decision: Decision, passed: Collection[int], most
         _serve(
             state, np.maximum(entitled, [claim[x] if x in losing else 0 for x in range(len(claim))]).tolist(), served
         )
+    if lent:
+        lend(state)
     return prune(problem, state.result())
+
+
+def _start_anew(state: GreedyState, leaf: int, mode: Mode) -> None:
+    """Take a budget's starts in a mode back and start its jobs in order, to as many GPUs; in place where possible."""
+    jobs, before = state.problem.jobs, dict(state.placement)
+    mine = {j for j in before if jobs.leaf[j] == leaf and state.decision.mode[j] == mode}
+    if not mine:
+        return
+    have = state.granted if mode is Mode.ALLOCATED else state.borrowed
+    target = have[leaf]
+    state.withdraw(mine)
+    for j in _queues(state.problem, mode).get(leaf, ()):
+        if have[leaf] >= target:
+            break
+        if state.decision.action[j] == Action.WAIT and not (j in mine and state.restart(j, mode, before[j])):
+            start(state, j, mode, may_preempt=False)
 
 
 def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:

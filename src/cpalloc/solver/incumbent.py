@@ -75,7 +75,7 @@ class Incumbent:
         free = [n for n in names if not any(n == name for name, _, _ in self.limits)] or names[-1:]
         first = next((n for n in free if values[n] != self.values[n]), None)
         if (first is None and ties) or (first is not None and values[first] < self.values[first]):
-            self.seen = [*self.seen[:1], *self.seen[1:][-MOST_SEEN:], self.decision]
+            self.seen = [*self.seen[:1], *self.seen[1:][1 - MOST_SEEN :], self.decision]
             self.decision, self.values = decision, values
         return []
 

@@ -24,6 +24,10 @@ VARIABLES_PER_S = 8_000
 """Variables built in a second, as measured at 1,000 nodes (docs/benchmarks.md); only to stay within the time limit."""
 
 
+MOST_NODES = 3_000
+"""Nodes up to which the whole model is built; beyond, regions are all there is time for."""
+
+
 class Models:
     """Builds and solves.
 
@@ -47,6 +51,10 @@ class Models:
         self.build_s = self.solve_s = self.last_build_s = 0.0
         self._memo: dict[object, object] = {}
         self._limited = 0
+
+    def whole(self) -> bool:
+        """Whether the round is small enough for models of the whole of it."""
+        return len(self.problem.nodes.names) <= MOST_NODES
 
     def repartition(self, partition: Partition) -> None:
         """Change the partition; the current model is built anew when it is next asked for."""

@@ -71,6 +71,22 @@ class GreedyState:
         self.accept(job, mode, placement)
         return True
 
+    def withdraw(self, jobs: Collection[int]) -> None:
+        """Take starts back."""
+        if not jobs:
+            return
+        problem = self.problem
+        for job in jobs:
+            leaf, mode = int(problem.jobs.leaf[job]), Mode(int(self.decision.mode[job]))
+            self.usage.remove(job, self.placement.pop(job))
+            have = self.granted if mode is Mode.ALLOCATED else self.borrowed
+            have[leaf] -= int(problem.jobs.size[job])
+            self.decision.action[job], self.decision.mode[job] = Action.WAIT, Mode.NONE
+            if job in self.either.get(leaf, ()):
+                self.either[leaf].remove(job)
+        self.beside = Beside(problem, self.decision, self.placement)
+        self.in_vain.clear()
+
     def accept(self, job: int, mode: Mode, placement: tuple[Replica, ...]) -> None:
         """Carry out a start."""
         self.in_vain.clear()

@@ -62,11 +62,16 @@ def realise(ctx: ModelContext, value: Value) -> Decision:
     for j, var in ctx.p.items():
         if value(var):
             promoted[j], mode[j] = True, Mode.ALLOCATED
+    kept = ctx.partition.region.starts if ctx.partition.region else ()
+    for job, how, places in kept:
+        action[job], mode[job] = Action.START, how
+        usage.place(job, places)
     gangs = _gangs(ctx, value)
     for gang in gangs:
         action[gang.job], mode[gang.job] = Action.START, gang.mode
     on_node = _to_nodes(ctx, value, _to_cells(ctx, value, gangs), usage)
     placement = _to_devices(ctx, value, on_node, usage)
+    placement = dict(sorted({**placement, **{job: places for job, _, places in kept}}.items()))
     return Decision(action=action, mode=mode, promoted=promoted, placement=placement)
 
 

@@ -9,7 +9,8 @@ with the incumbent.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cpalloc.models.base import Violation
@@ -25,6 +26,7 @@ from cpalloc.solver.models import Models
 from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.refine import tell_apart
+from cpalloc.solver.regions import partition_of, regions
 from cpalloc.solver.repair import uninvert
 from cpalloc.solver.run import Run, Status
 
@@ -44,6 +46,15 @@ NARROW_SHARE = 0.5
 
 WITHIN_SLACK = 0.15
 """Part of a tier's time for coming nearer to its bound than the slack that later tiers have anyway."""
+
+REGIONAL = ("starvation", "shortfall", "inversion", "preemption")
+"""Tiers that are improved region by region where the whole model did not reach its bound."""
+
+REGION_S = 2.0
+"""Seconds that a region's model may take."""
+
+REGION_ROUNDS = 3
+"""Times that a region's model may be refined."""
 
 MOST_EXCHANGED = 8
 """Most jobs passed over that are put right one by one."""
@@ -95,7 +106,7 @@ class Search:
         """
         models, source = self.models, "trivial"
         left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_ROUNDS if models.whole() else 0):
             if self._reached(goal, bound):
                 break
             if goal.slack and self._reached(goal, None if bound is None else bound + goal.slack):
@@ -116,7 +127,7 @@ class Search:
                     break
                 bound, source = run.bound, "cp_sat"
             if not run.found:
-                continue
+                break  # too big a model for the time there is
             seen = self._take(ctx, run, goal)
             if not self._reached(goal, bound):
                 self._look_closer(goal, bound, models.meter(NARROW_SHARE * left()), seen)
@@ -127,15 +138,61 @@ class Search:
             self._refine(goal, run, seen)
             if models.partition == before:
                 break
+        if goal.tier in REGIONAL and goal.part == 0 and not self._reached(goal, bound):
+            # Slack is there to be used: coming nearer to the bound within it is worth little of the time.
+            self._by_regions(goal, bound, models.meter(WITHIN_SLACK * left()) if goal.slack else left)
         if bound is not None and bound > self._value(goal):
             message = "tier %s part %d: value %d is below its bound %d; the bound is dropped"
             log.error(message, goal.tier, goal.part, self._value(goal), bound)
             bound, source = None, "contradicted"
         return bound, source
 
+    def _by_regions(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> None:
+        """Improve the incumbent region by region, until a sweep over all of them gains nothing."""
+        models, sweep, gained = self.models, 0, True
+        while gained and not self._reached(goal, bound):
+            gained = False
+            for nodes, part in regions(self.problem, self.best.decision, sweep):
+                if left() <= 0.05 + models.last_build_s or models.cancelled():
+                    return
+                before = self._value(goal)
+                partition = partition_of(self.problem, models.partition, self.best.decision, nodes)
+                self._in_region(goal, partition, part, left)
+                gained |= self._value(goal) < before
+            sweep += 1
+
+    def _in_region(self, goal: Goal, partition: Partition, part: float, left: Callable[[], float]) -> None:
+        """Look for a better decision in a region, forbidding what showed to invert a job.
+
+        Of what slack there is left the region may use a part, so that the first ones do not take it all.
+        """
+        before, most = self._value(goal), dict(self._shares(part))
+        for _ in range(REGION_ROUNDS):
+            inside = self.models.build(partition)
+            for tier, limit in most.items():
+                inside.model.add(inside.term(OBJECTIVES[tier])[0] <= limit)
+            expression = inside.term(OBJECTIVES[goal.tier])[goal.part]
+            run = self.models.run(inside, expression, max(0.01, min(left(), REGION_S)), doubt=False)
+            if not run.found or run.solver.objective_value >= before:
+                return
+            seen, last = self._take(inside, run, goal), partition
+            partition = self._told_apart(partition, goal, seen, firmly=True)
+            if self._value(goal) < before or partition == last:
+                return
+
+    def _shares(self, part: float) -> Iterator[tuple[str, int]]:
+        """How far a region may go in every tier that has slack."""
+        for tier in self.problem.policy.tiers:
+            settled = [limit for name, index, limit in self.best.limits if (name, index) == (tier.name, 0)]
+            if tier.slack and settled:
+                value = self.best.values[tier.name][0]
+                yield tier.name, value + math.ceil(part * (settled[0] - value))
+
     def improve(self, goal: Goal, budget: float) -> None:
         """Improve the incumbent once, as far as one solve of the coarse model and a closer look get."""
         left = self.models.meter(budget)
+        if not self.models.whole():
+            return
         ctx, expression = self.models.current(goal.tier, goal.part)
         run = self.models.run(ctx, expression, budget)
         if run.found:

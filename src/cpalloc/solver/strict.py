@@ -28,6 +28,9 @@ SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.35, "preemption": 0
 OTHER_SHARE = 0.35
 """The same for the tiers after these; the last one may take what is left."""
 
+REGIONS_SHARE = 0.85
+"""That of preemption where the whole model is too big: the tiers after it are left as the greedy has them."""
+
 LENDING = ("idle", "lend", "fragmentation", "locality")
 """Tiers that mind what is borrowed."""
 
@@ -64,6 +67,8 @@ class StrictOrder:
             parts: list[PartResult] = []
             for part in range(len(OBJECTIVES[tier.name].parts)):
                 share = SHARE.get(tier.name, OTHER_SHARE) if index < len(tiers) - 1 else 1.0
+                if tier.name == "preemption" and not models.whole():
+                    share = REGIONS_SHARE
                 budget = share * models.left()
                 if parts and not parts[-1].proved(self.problem.options.gap):
                     budget = 0.0  # ties among what is not known to be best are not worth the time
@@ -153,7 +158,7 @@ class StrictOrder:
         if evictable == models.partition.stays:
             self.settled = True
             return
-        if all(part.proved(self.problem.options.gap) for part in self.results[-1].parts):
+        if models.whole() and all(part.proved(self.problem.options.gap) for part in self.results[-1].parts):
             ctx, _ = models.current("preemption", 0)
             left = models.meter(OTHER_SHARE * models.left())
             known = settled(ctx, self.problem, chosen, lambda model: models.run(ctx, 0, max(0.01, left()), model=model))

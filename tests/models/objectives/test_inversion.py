@@ -175,6 +175,76 @@ def test_caps_on_borrowed_gpus(cap: int, found: list[str]) -> None:
     assert names(p, decide(p, borrow={"second": "n1"})) == found
 
 
+def lent_away(first: str, second: str, holder: str) -> tuple[Problem, Decision]:
+    """first wants n1, which holder has this round; second, worse-ranked, starts on n2, which first may not use."""
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Pending("first", gpus=8, funding=first, nodes=["n1"]),
+            Pending("second", gpus=8, funding=second, nodes=["n2"]),
+            Pending("holder", budget="y", gpus=8, funding=holder, nodes=["n1"]),
+        ],
+        budgets=[Budget("x"), Budget("y")],
+    )
+    modes: dict[str, dict[str, str]] = {"allocated": {}, "borrowed": {}}
+    modes[second]["second"], modes[holder]["holder"] = "n2", "n1"
+    return p, decide(p, start=modes["allocated"], borrow=modes["borrowed"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "holder", "found"),
+    [
+        ("allocated", "borrowed", ["first"]),
+        ("allocated", "allocated", []),
+        ("borrowed", "borrowed", []),
+        ("borrowed", "allocated", []),
+    ],
+)
+def test_what_is_lent_this_round_is_no_excuse_for_allocated_work(mode: str, holder: str, found: list[str]) -> None:
+    assert names(*lent_away(mode, mode, holder)) == found
+
+
+def test_who_takes_either_mode_is_asked_mode_by_mode() -> None:
+    # Among what is allocated, the lent n1 counts as free; among what is borrowed it does not.
+    assert names(*lent_away("any", "allocated", "borrowed")) == ["first"]
+    assert names(*lent_away("any", "borrowed", "borrowed")) == []
+
+
+def test_what_was_lent_before_this_round_is_an_excuse() -> None:
+    # Borrowed work that runs is there until somebody decides to preempt it: everything else as decided.
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("lent", budget="y", at="n1", gpus=8),
+            Pending("first", gpus=8, nodes=["n1"]),
+            Pending("second", gpus=8, nodes=["n2"]),
+        ],
+        budgets=[Budget("x"), Budget("y")],
+    )
+    assert names(p, decide(p, start={"second": "n2"})) == []
+
+
+def test_without_a_worse_allocated_start_what_is_lent_passes_nobody_over() -> None:
+    p, d = lent_away("allocated", "borrowed", "borrowed")
+    assert names(p, d) == []
+
+
+def test_part_of_a_node_that_is_lent() -> None:
+    # 8 GPUs: 4 lent, 2 of another budget; 6 for first once the lent ones yield, 2 otherwise.
+    for wanted, found in ((6, ["first"]), (7, [])):
+        p = problem(
+            nodes=[Node("n1"), Node("n2")],
+            jobs=[
+                Pending("first", gpus=wanted, nodes=["n1"]),
+                Pending("second", nodes=["n2"]),
+                Pending("lent", gpus=4, funding="borrowed", nodes=["n1"]),
+                Pending("other", budget="y", gpus=2, nodes=["n1"]),
+            ],
+            budgets=[Budget("x"), Budget("y")],
+        )
+        assert names(p, decide(p, start={"second": "n2", "other": "n1"}, borrow={"lent": "n1"})) == found
+
+
 def test_refused_jobs_are_not_passed_over() -> None:
     p = problem(nodes=[Node("n1")], jobs=[Pending("first", gpus=8, refused=True), Pending("second", gpus=8)])
     assert names(p, decide(p, start={"second": "n1"})) == []

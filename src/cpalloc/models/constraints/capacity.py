@@ -73,12 +73,12 @@ class Capacity:
 
     @staticmethod
     def _build_resources(ctx: ModelContext, c: int, cell: Cell) -> None:
-        held, free = ctx.problem.held, ctx.problem.nodes.free_resources
+        held = ctx.problem.held
         for r in range(len(ctx.problem.resource_names)):
             need = [(ctx.kind(k).resources[r], ctx.a[k, c]) for k in ctx.kinds_on[c] if ctx.kind(k).resources[r]]
             if need:
                 freed = [(int(held.resources[row, r]), ctx.e[int(held.job[row])]) for row in cell.rows]
-                ctx.model.add(dot(need) <= dot(freed) + int(free[cell.first, r]))
+                ctx.model.add(dot(need) <= dot(freed) + cell.resources[r])
 
     @staticmethod
     def _build_groups(ctx: ModelContext, c: int, cell: Cell) -> None:
@@ -90,7 +90,7 @@ class Capacity:
             return
         parts: dict[int, list[tuple[int, cp_model.IntVar]]] = {k: [] for k in bound}
         for mask in groups:
-            free = (problem.nodes.free_devices[node] & mask).bit_count()
+            free = (cell.devices & mask).bit_count()
             freed = [((problem.held.devices[r] & mask).bit_count(), ctx.e[int(problem.held.job[r])]) for r in cell.rows]
             total = free + sum(x for x, _ in freed)
             inside = []

@@ -30,10 +30,12 @@ class Preemption:
         """
         jobs, held = ctx.problem.jobs, ctx.problem.held
         cells_of: dict[int, set[int]] = defaultdict(set)
-        for c, cell in enumerate(ctx.layout.cells):
-            for row in cell.rows:
-                cells_of[int(held.job[row])].add(c)
+        for job, node in zip(held.job.tolist(), held.node.tolist(), strict=True):
+            if job in ctx.e and node in ctx.layout.cell_of:
+                cells_of[job].add(ctx.layout.cell_of[node])
         for j, preempted in ctx.e.items():
+            if ctx.partition.region and j in ctx.partition.gone:
+                continue  # whoever it makes room for may be outside
             leaf = int(jobs.leaf[j])
             helpers = [
                 ctx.a[k, c]

@@ -40,6 +40,9 @@ class Inversion:
         problem, jobs = ctx.problem, ctx.problem.jobs
         by_leaf: dict[int, list[int]] = defaultdict(list)
         stated = ctx.partition.watched | ctx.partition.exact | ctx.partition.firm
+        # Of jobs without a start in the model only those wait for sure that nobody has settled, or could lend to.
+        waits = ctx.partition.region is None
+        stated = frozenset(j for j in stated if waits and (ctx.partition.lend or jobs.may_allocate[j]))
         for j in sorted({job for job, _ in ctx.y} | stated):
             by_leaf[int(jobs.leaf[j])].append(j)
         terms = []
@@ -147,19 +150,27 @@ def inverted(problem: Problem, decision: Decision) -> list[int]:
         starts[int(jobs.leaf[j]), Mode(int(decision.mode[j]))].append(j)
     waits = (decision.action == Action.WAIT) & (jobs.state == JobState.PENDING)
     lent = {j for j in decision.placement if decision.mode[j] == Mode.BORROWED}
+    usage: dict[Mode, Usage] = {}
     out: set[int] = set()
     for (leaf, mode), begun in starts.items():
         begun.sort(key=lambda i: int(order[i]))
         may = jobs.may_allocate if mode is Mode.ALLOCATED else jobs.may_borrow
         better = np.flatnonzero(waits & may & (jobs.leaf == leaf) & (order < order[begun[-1]])).tolist()
-        usage, gone = Usage.of(problem, decision, lent if mode is Mode.ALLOCATED else ()), 0
+        if not better:
+            continue
+        if mode not in usage:
+            usage[mode] = Usage.of(problem, decision, lent if mode is Mode.ALLOCATED else ())
+        room, gone, taken = usage[mode], 0, []
         # From the worst-ranked up, ever more starts are worse: take them away one after the other.
         for j in sorted(better, key=lambda j: -int(order[j])):
             while begun and order[begun[-1]] > order[j]:
-                usage.remove(begun[-1], decision.placement[begun[-1]])
-                gone += int(jobs.size[begun.pop()])
-            if j not in out and _admitted(problem, decision, j, mode, gone) and usage.fits(j):
+                taken.append(begun.pop())
+                room.remove(taken[-1], decision.placement[taken[-1]])
+                gone += int(jobs.size[taken[-1]])
+            if j not in out and _admitted(problem, decision, j, mode, gone) and room.fits(j):
                 out.add(j)
+        for i in reversed(taken):
+            room.place(i, decision.placement[i])
     return sorted(out)
 
 
