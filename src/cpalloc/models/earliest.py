@@ -177,13 +177,13 @@ def _slots(
     beside: Sequence[tuple[int, cp_model.IntVar]],
 ) -> cp_model.IntVar:
     """Slots of g GPUs, at most ``most``, that starts in the way and what is ``beside`` leave a cell by an instant."""
-    key = (c, g, at_us, most, tuple(literal.index for _, literal in beside))
+    # Starts and promotions are counted on the whole cell, so its whole room bounds them, asked for or not.
+    rooms = room.at(at_us)[list(ctx.layout.cells[c].nodes)]
+    key = (c, g, at_us, most, rooms.tobytes(), tuple(literal.index for _, literal in beside))
     if key not in ctx.slots_at:
         late = ctx.late_kinds(c, at_us)
         var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"slots{c},{g}@{at_us}")
         held = dot(ctx.late_promotions(c, at_us)) + dot(beside)
-        # Starts and promotions are counted on the whole cell, so its whole room bounds them, asked for or not.
-        rooms = room.at(at_us)[list(ctx.layout.cells[c].nodes)]
         ctx.model.add(g * var + ctx.used(c, late) + held <= int(rooms.sum()))
         # A replica of g_k GPUs takes at least ⌊g_k / g⌋ slots away.
         taken = [(ctx.kind(k).gpus // g, ctx.a[k, c]) for k in late if ctx.kind(k).gpus >= g]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,7 +13,7 @@ from ortools.sat.python import cp_model
 from cpalloc.models.base import PartSpec
 from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, share, steps
 from cpalloc.models.variables import Linear, ModelContext, dot
-from cpalloc.problem.problem import US, Action, Decision, IntArray, JobState, Mode, NodeState, Problem, Replica
+from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, JobState, Mode, NodeState, Problem, Replica
 from cpalloc.problem.releases import NEVER, start_release_us, timeout_us
 
 
@@ -31,19 +32,20 @@ class Delay:
         """What each blocked job of the partition waits at least, traded against starts that stand in its way.
 
         Jobs held at the same time share no GPU, counted for every set of pools over the jobs that accept no others.
+        Kept promises that nothing in the model can break stand where they are, and are nobody else's room.
         """
-        problem = ctx.problem
-        room = RoomAt(ctx)
+        problem, room = ctx.problem, RoomAt(ctx)
         until_us = _latest(problem, ctx.partition.blocked)
+        kept = {hold.job: hold for hold in ctx.partition.holds[: ctx.partition.hard] if _stands(ctx, room, hold)}
+        for hold in kept.values():
+            room.promise(hold)
         total: Linear = 0
         waiting: list[tuple[frozenset[int], Gang, Choice]] = []
         for job, _ in ctx.partition.blocked:
-            gang = Gang(
-                f"w{job}",
-                int(problem.jobs.replicas[job]),
-                int(problem.jobs.gpus_per_replica[job]),
-                places(problem, job),
-            )
+            if job in kept:
+                total = total + _renewed(ctx, kept[job], room)
+                continue
+            gang = _gang(problem, job, places(problem, job))
             choices, last = _choices(ctx, job, gang, room, until_us)
             choice = cost_of_waiting(ctx, gang, choices, last, room, ctx.started(job))
             total = total + choice.cost
@@ -59,6 +61,43 @@ class Delay:
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
         """Job by job; one that starts after all waits no longer."""
         return (sum(delay_of(problem, decision, j) for j in decision.blocked),)
+
+
+def _gang(problem: Problem, job: int, domains: Sequence[IntArray]) -> Gang:
+    return Gang(f"w{job}", int(problem.jobs.replicas[job]), int(problem.jobs.gpus_per_replica[job]), domains)
+
+
+def _stands(ctx: ModelContext, room: RoomAt, hold: Hold) -> bool:
+    """Whether a kept promise is renewed whatever is decided: nobody whom it does not bind can start there and stay."""
+    index, nodes = ctx.partition.holds.index(hold), np.array(hold.nodes, dtype=np.int64)
+    instants = ctx.partition.instants
+    if not instants or (room.surely_at(hold.starts_us, nodes) < np.array(hold.gpus)).any():
+        return False
+    position = bisect_left(instants, hold.starts_us)
+    return all(
+        kind.party.late <= position or kind.party.holds >> index & 1
+        for c in {ctx.layout.cell_of[n] for n in hold.nodes if n in ctx.layout.cell_of}
+        for kind in map(ctx.kind, ctx.kinds_on[c])
+    )
+
+
+def _renewed(ctx: ModelContext, hold: Hold, room: RoomAt) -> Linear:
+    """What a job with a promise that stands waits: until then, or until its nodes are free earlier."""
+    problem, own = ctx.problem, _Own(room, hold)
+    size, now = int(problem.jobs.size[hold.job]), problem.now_us
+
+    def cost(at_us: int) -> int:
+        return size * max(0, at_us - now) // US
+
+    nodes = np.array(hold.nodes, dtype=np.int64)
+    gang = _gang(problem, hold.job, [nodes])
+    free_now = int((own.at(now)[nodes] // gang.gpus).sum()) >= gang.replicas
+    if free_now and not ctx.contested(now)[nodes].any() and not room.doubtful(nodes, now):
+        # It could start at once, and the round decided against it: the promise stays as it is.
+        return dot([(-cost(hold.starts_us), v) for v in ctx.started(hold.job)]) + cost(hold.starts_us)
+    earlier = [t for t in ctx.partition.instants if now < t < hold.starts_us]
+    choices = steps(earlier, cost, 0, cost(hold.starts_us))
+    return cost_of_waiting(ctx, gang, choices, cost(hold.starts_us), own, ctx.started(hold.job)).cost
 
 
 def _latest(problem: Problem, blocked: Sequence[tuple[int, int]]) -> int:
@@ -140,14 +179,49 @@ class RoomAt:
                 self._doubtful.append((j, end, timeout, on))
         self._stays: IntArray = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
         self._spare = spare
+        self._promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
         self._at: dict[int, IntArray] = {}
         self._literals: dict[bytes, dict[int, cp_model.IntVar]] = {}
+        self._here: dict[bytes, list[tuple[int, int, int, list[tuple[int, int]]]]] = {}
+
+    def promise(self, hold: Hold) -> None:
+        """Take what is promised for nobody else's room, at any instant."""
+        np.add.at(self._promised, np.array(hold.nodes, dtype=np.int64), hold.gpus)
+        self._at.clear()
+
+    def surely_at(self, at_us: int, nodes: IntArray) -> IntArray:
+        """:meth:`at` on some nodes, with nothing that is in doubt, whatever is preempted; shape of ``nodes``."""
+        out = self.at(at_us).copy()
+        jobs, settled = self.problem.jobs, self._ctx.partition.stays | self._ctx.partition.gone
+        for _, end, timeout, on in self._in_doubt(nodes):
+            if end <= at_us < timeout:
+                for n, gpus in on:
+                    out[n] -= gpus
+        for j in self._ctx.e:
+            if j not in settled and jobs.mode[j] == Mode.ALLOCATED:
+                for rep in jobs.placement[j]:
+                    out[rep.node] -= rep.gpus
+        sure: IntArray = out[nodes]
+        return sure
+
+    def _in_doubt(self, nodes: IntArray) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
+        """Work on some nodes of budgets that may not be able to spare all of it."""
+        key, jobs = nodes.tobytes(), self.problem.jobs
+        if key not in self._here:
+            on = set(nodes.tolist())
+            here = [row for row in self._doubtful if any(n in on for n, _ in row[3])]
+            total: dict[int, int] = defaultdict(int)
+            for j, *_ in here:
+                total[int(jobs.leaf[j])] += int(jobs.size[j])
+            scarce = {leaf for leaf, gpus in total.items() if gpus > self._spare.least(leaf)}
+            self._here[key] = [row for row in here if int(jobs.leaf[row[0]]) in scarce]
+        return self._here[key]
 
     def at(self, at_us: int) -> IntArray:
-        """Healthy GPUs of every node less those held beyond the instant."""
+        """Healthy GPUs of every node less those held beyond the instant, and those promised."""
         if at_us not in self._at:
             node, until, gpus = self._stays.T
-            left = self.problem.nodes.healthy.copy()
+            left = self.problem.nodes.healthy - self._promised
             beyond = until > at_us
             np.subtract.at(left, node[beyond], gpus[beyond])
             self._at[at_us] = np.maximum(left, 0)
@@ -159,8 +233,8 @@ class RoomAt:
         What a budget spares is counted over the nodes asked about: that is how a promise on them is made.
         """
         here, out = set(nodes.tolist()), defaultdict(list)
-        for j, end, timeout, on in self._doubtful:
-            if end <= at_us < timeout and any(n in here for n, _ in on):
+        for j, end, timeout, on in self._in_doubt(nodes):
+            if end <= at_us < timeout:
                 literal = self._literals_on(nodes)[j]
                 for n, gpus in on:
                     if n in here:
@@ -170,18 +244,34 @@ class RoomAt:
     def _literals_on(self, nodes: IntArray) -> dict[int, cp_model.IntVar]:
         key = nodes.tobytes()
         if key not in self._literals:
-            ctx, jobs, here = self._ctx, self.problem.jobs, set(nodes.tolist())
+            ctx, jobs = self._ctx, self.problem.jobs
             leaving: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
             literals = self._literals[key] = {}
-            for j, _, _, on in self._doubtful:
-                if any(n in here for n, _ in on):
-                    literals[j] = ctx.model.new_bool_var(f"stays{j},{len(self._literals)}")
-                    leaving[int(jobs.leaf[j])].append((int(jobs.size[j]), literals[j]))
+            for j, *_ in self._in_doubt(nodes):
+                literals[j] = ctx.model.new_bool_var(f"stays{j},{len(self._literals)}")
+                leaving[int(jobs.leaf[j])].append((int(jobs.size[j]), literals[j]))
             for leaf, terms in leaving.items():
                 # Σ size · (1 − stays) ≤ spare
                 total = sum(size for size, _ in terms)
                 ctx.model.add(dot(terms) + self._spare.of(leaf) >= total)
         return self._literals[key]
+
+
+class _Own:
+    """Room beside everybody's promises but one."""
+
+    def __init__(self, room: RoomAt, hold: Hold) -> None:
+        self._room, self._hold = room, hold
+
+    def at(self, at_us: int) -> IntArray:
+        """GPUs of every node that may be there at an instant; shape (N,)."""
+        out = self._room.at(at_us).copy()
+        np.add.at(out, np.array(self._hold.nodes, dtype=np.int64), self._hold.gpus)
+        return out
+
+    def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
+        """As for everybody."""
+        return self._room.doubtful(nodes, at_us)
 
 
 class _Spare:
@@ -207,6 +297,10 @@ class _Spare:
     def most(self, leaf: int) -> int:
         """More than this a leaf cannot spare."""
         return int(self._most[leaf])
+
+    def least(self, leaf: int) -> int:
+        """As much as this a leaf can spare whatever is decided."""
+        return int(self._runs[leaf] - self._ctx.problem.budgets.claim[leaf])
 
     def is_enough(self, leaf: int) -> bool:
         """Whether a leaf can spare all that runs for it, whatever is decided."""
