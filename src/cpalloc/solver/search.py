@@ -29,6 +29,7 @@ from cpalloc.solver.refine import tell_apart
 from cpalloc.solver.regions import partition_of, regions
 from cpalloc.solver.repair import uninvert
 from cpalloc.solver.run import Run, Status
+from cpalloc.solver.values import violations
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ WHOLE_SHARE = 0.6
 NARROW_SHARE = 0.5
 """Part of what is left then for looking more closely at it."""
 
-WITHIN_SLACK = 0.15
+WITHIN_SLACK = 0.3
 """Part of a tier's time for coming nearer to its bound than the slack that later tiers have anyway."""
 
 REGIONAL = ("starvation", "shortfall", "inversion", "preemption")
@@ -214,8 +215,12 @@ class Search:
         except UnrealisableError as reason:
             log.info("not realisable: %s", reason)
             return _Seen(None, [Violation("capacity", str(reason))], victims)
-        candidate, upto = give_to_others(self.problem, prune(self.problem, decision)), goal.index + 1
+        pruned, upto = prune(self.problem, decision), goal.index + 1
+        candidate = give_to_others(self.problem, pruned)
         broken = self.best.offer(candidate, upto, goal.prefer)
+        if candidate is not pruned and not broken and self.best.values[goal.tier][goal.part] > _objective(run):
+            # The exchange cost what the solution had reached: who serves whom must be told apart after all.
+            broken = violations(self.problem, pruned)
         if "inversion" in self.best.tiers[:upto] and (passed := inverted(self.problem, candidate)):
             if len(passed) <= MOST_EXCHANGED:
                 self.best.offer(uninvert(self.problem, candidate, self.models.hurry), upto, goal.prefer)
@@ -272,3 +277,7 @@ class Search:
             affordable=self.models.affordable,
             firmly=firmly,
         )
+
+
+def _objective(run: Run) -> int:
+    return round(run.solver.objective_value)
