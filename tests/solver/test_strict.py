@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import cpalloc.solver.models as models
+import cpalloc.solver.strict as strict
 from cpalloc.generate import GeneratorConfig, generate
+from cpalloc.models.constraints.preemption import victims
+from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Problem
 from cpalloc.solver.greedy import greedy
@@ -132,3 +135,39 @@ def test_slack_of_delay_is_kept_for_the_tiers_after_it() -> None:
     problem = dataclasses.replace(problem, policy=dataclasses.replace(problem.policy, tiers=tiers))
     delay = next(t.parts[0] for t in solve_problem(problem).tiers if t.name == "delay")
     assert delay.limit - delay.best == int(problem.budgets.entitled.sum()) // 2
+
+
+def test_where_a_tier_with_slack_is_not_proved_its_limit_is_the_bound_and_the_slack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = compiled(16, 1)
+    order = StrictOrder(problem, Clock(0.0), [greedy(problem)])
+    tier = next(t for t in problem.policy.tiers if t.name == "shortfall")
+    best = order.best.values["shortfall"][0]
+    slack = int(tier.slack * int(problem.budgets.entitled.sum()))
+    assert best > 2
+    assert slack > 2
+    for bound, limit in ((best - 2, best - 2 + slack), (best - slack - 1, best + slack), (None, best + slack)):
+        monkeypatch.setattr(order.search, "minimise", lambda *_, b=bound: (b, "cp_sat"))
+        part = order._solve_part(tier, 1, 0, 0.0)
+        assert (part.best, part.bound, part.limit) == (best, bound, limit)
+
+
+def test_preemptions_that_are_not_settled_are_kept_and_prove_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict, "settled", lambda *_: None)
+    monkeypatch.setattr(strict, "MOST_UNSETTLED", 0)
+    assumed = 0
+    for seed in range(4):
+        problem = compiled(16, seed, deterministic=True, deterministic_limit=4.0)
+        order = StrictOrder(problem, Clock(4.0), [greedy(problem)])
+        solution = order.solve()
+        assert violations(problem, solution.decision) == []
+        if not order.assumed:
+            continue
+        assumed += 1
+        assert order.models.partition.gone == frozenset(victims(problem, solution.decision))
+        at = [t.name for t in solution.tiers].index("preemption")
+        for row in solution.tiers[at + 1 :]:
+            floor = OBJECTIVES[row.name].floor(problem)
+            assert [(p.bound, p.source) for p in row.parts] == [(bound, "trivial") for bound in floor]
+    assert assumed >= 2

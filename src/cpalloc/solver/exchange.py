@@ -19,16 +19,16 @@ At = tuple[int, int]
 
 def give_to_others(problem: Problem, decision: Decision) -> Decision:
     """The decision with replicas exchanged until every victim makes room for another budget, as far as that goes."""
-    floor = _Floor(problem, decision)
-    for victim in [v for v in floor.victims if not floor.served(v)]:
-        floor.serve(victim)
-    if not floor.moved:
+    places = _Places(problem, decision)
+    for victim in [v for v in places.victims if not places.served(v)]:
+        places.serve(victim)
+    if not places.moved:
         return decision
-    placement = {j: tuple(sorted(reps, key=lambda r: (r.node, r.devices))) for j, reps in floor.placement.items()}
+    placement = {j: tuple(sorted(reps, key=lambda r: (r.node, r.devices))) for j, reps in places.placement.items()}
     return replace(decision, placement=placement)
 
 
-class _Floor:
+class _Places:
     """Who starts where, and for whom victims make room."""
 
     def __init__(self, problem: Problem, decision: Decision) -> None:

@@ -134,7 +134,7 @@ class Search:
                 self._look_closer(goal, bound, models.meter(NARROW_SHARE * left()), seen)
             if self._reached(goal, bound):
                 continue
-            if left() < 2 * run.seconds:
+            if left() < 2 * self._took(run):
                 break  # a finer model takes longer than this one did
             self._refine(goal, run, seen)
             if models.partition == before:
@@ -201,6 +201,10 @@ class Search:
             if not self._reached(goal, run.bound):
                 self._look_closer(goal, run.bound, left, seen)
 
+    def _took(self, run: Run) -> float:
+        """What a solve took, in the unit of budgets."""
+        return run.solver.deterministic_time if self.problem.options.deterministic else run.seconds
+
     def _value(self, goal: Goal) -> int:
         return self.best.values[goal.tier][goal.part]
 
@@ -221,7 +225,9 @@ class Search:
         if candidate is not pruned and not broken and self.best.values[goal.tier][goal.part] > _objective(run):
             # The exchange cost what the solution had reached: who serves whom must be told apart after all.
             broken = violations(self.problem, pruned)
-        if "inversion" in self.best.tiers[:upto] and (passed := inverted(self.problem, candidate)):
+        if self.models.hurry() or "inversion" not in self.best.tiers[:upto]:
+            return _Seen(candidate, broken, victims)
+        if passed := inverted(self.problem, candidate):
             if len(passed) <= MOST_EXCHANGED:
                 self.best.offer(uninvert(self.problem, candidate, self.models.hurry), upto, goal.prefer)
             if "preemption" in self.best.tiers[goal.index :]:

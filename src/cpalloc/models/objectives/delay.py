@@ -45,7 +45,8 @@ class Delay:
             if job in kept:
                 total = total + _renewed(ctx, kept[job], room)
                 continue
-            gang = _gang(problem, job, places(problem, job))
+            own = [np.array(h.nodes, dtype=np.int64) for h in ctx.partition.holds[: ctx.partition.hard] if h.job == job]
+            gang = _gang(problem, job, places(problem, job) + own)  # what leaves is counted on a promise's own nodes
             choices, last = _choices(ctx, job, gang, room, until_us)
             choice = cost_of_waiting(ctx, gang, choices, last, room, ctx.started(job))
             total = total + choice.cost
@@ -117,11 +118,11 @@ def _choices(ctx: ModelContext, job: int, gang: Gang, room: RoomAt, until_us: in
     def cost(at_us: int) -> int:
         return size * max(0, at_us - now) // US
 
-    useful, before = [], (0, 0)
+    useful, before = [], (0, 0, 0)
     for at_us in ctx.partition.instants:
         slots = room.at(at_us) // gang.gpus
         have = [int(slots[nodes].sum()) for nodes in gang.domains]
-        there = sum(have), -ctx.late_work(at_us)
+        there = sum(have), -ctx.late_work(at_us), room.doubts(at_us)
         if there != before and max(have, default=0) >= gang.replicas:
             useful.append(at_us)
         before = there
@@ -179,13 +180,20 @@ class RoomAt:
                 self._doubtful.append((j, end, timeout, on))
         self._stays: IntArray = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
         self._spare = spare
+        self._waits: dict[Hold, cp_model.IntVar] = {}
         self._promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
         self._at: dict[int, IntArray] = {}
         self._literals: dict[bytes, dict[int, cp_model.IntVar]] = {}
         self._here: dict[bytes, list[tuple[int, int, int, list[tuple[int, int]]]]] = {}
 
     def promise(self, hold: Hold) -> None:
-        """Take what is promised for nobody else's room, at any instant."""
+        """Take what is promised for nobody else's room, at any instant, unless the job starts."""
+        starts = self._ctx.started(hold.job)
+        if starts:
+            waits = self._ctx.model.new_bool_var(f"waits{hold.job}")
+            self._ctx.model.add_bool_or([waits, *starts])
+            self._waits[hold] = waits
+            return
         np.add.at(self._promised, np.array(hold.nodes, dtype=np.int64), hold.gpus)
         self._at.clear()
 
@@ -227,12 +235,29 @@ class RoomAt:
             self._at[at_us] = np.maximum(left, 0)
         return self._at[at_us]
 
+    def at_beside(self, own: Hold, at_us: int) -> IntArray:
+        """:meth:`at` with all promises but one."""
+        out = self.at(at_us).copy()
+        if own not in self._waits:
+            np.add.at(out, np.array(own.nodes, dtype=np.int64), own.gpus)
+        return out
+
     def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
         """Per node, (GPUs, literal: it stays) of work that leaves by an instant only if its budget can spare it.
 
         What a budget spares is counted over the nodes asked about: that is how a promise on them is made.
         """
+        return self.doubtful_beside(None, nodes, at_us)
+
+    def doubtful_beside(
+        self, own: Hold | None, nodes: IntArray, at_us: int
+    ) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
+        """:meth:`doubtful` with all promises but one."""
         here, out = set(nodes.tolist()), defaultdict(list)
+        for hold, waits in self._waits.items():
+            for n, gpus in zip(hold.nodes, hold.gpus, strict=True):
+                if n in here and hold != own:
+                    out[n].append((gpus, waits))
         for j, end, timeout, on in self._in_doubt(nodes):
             if end <= at_us < timeout:
                 literal = self._literals_on(nodes)[j]
@@ -240,6 +265,10 @@ class RoomAt:
                     if n in here:
                         out[n].append((gpus, literal))
         return dict(out)
+
+    def doubts(self, at_us: int) -> int:
+        """How many jobs may or may not have left by an instant."""
+        return sum(end <= at_us < timeout for _, end, timeout, _ in self._doubtful)
 
     def _literals_on(self, nodes: IntArray) -> dict[int, cp_model.IntVar]:
         key = nodes.tobytes()
@@ -265,13 +294,11 @@ class _Own:
 
     def at(self, at_us: int) -> IntArray:
         """GPUs of every node that may be there at an instant; shape (N,)."""
-        out = self._room.at(at_us).copy()
-        np.add.at(out, np.array(self._hold.nodes, dtype=np.int64), self._hold.gpus)
-        return out
+        return self._room.at_beside(self._hold, at_us)
 
     def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
-        """As for everybody."""
-        return self._room.doubtful(nodes, at_us)
+        """As for everybody, but for the promise itself."""
+        return self._room.doubtful_beside(self._hold, nodes, at_us)
 
 
 class _Spare:
