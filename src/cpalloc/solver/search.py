@@ -57,6 +57,9 @@ REGION_S = 2.0
 REGION_ROUNDS = 3
 """Times that a region's model may be refined."""
 
+PLACED = ("fragmentation", "locality")
+"""Tiers that mind where starts are."""
+
 MOST_EXCHANGED = 8
 """Most jobs passed over that are put right one by one."""
 
@@ -222,9 +225,10 @@ class Search:
         pruned, upto = prune(self.problem, decision), goal.index + 1
         candidate = give_to_others(self.problem, pruned)
         broken = self.best.offer(candidate, upto, goal.prefer)
-        if candidate is not pruned and not broken and self.best.values[goal.tier][goal.part] > _objective(run):
-            # The exchange cost what the solution had reached: who serves whom must be told apart after all.
-            broken = violations(self.problem, pruned)
+        if candidate is not pruned and not broken and goal.tier in PLACED:
+            # Where the exchange cost what the solution had reached, who serves whom must be told apart after all.
+            value = OBJECTIVES[goal.tier].evaluate(self.problem, candidate)[goal.part]
+            broken = violations(self.problem, pruned) if value > round(run.solver.objective_value) else broken
         if self.models.hurry() or "inversion" not in self.best.tiers[:upto]:
             return _Seen(candidate, broken, victims)
         if passed := inverted(self.problem, candidate):
@@ -283,7 +287,3 @@ class Search:
             affordable=self.models.affordable,
             firmly=firmly,
         )
-
-
-def _objective(run: Run) -> int:
-    return round(run.solver.objective_value)
