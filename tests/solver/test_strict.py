@@ -15,7 +15,7 @@ from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.models.constraints.preemption import victims
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
-from cpalloc.problem.problem import Action, Problem
+from cpalloc.problem.problem import Action, Mode, Problem
 from cpalloc.solver.greedy import greedy
 from cpalloc.solver.results import Clock, Solution
 from cpalloc.solver.run import Run, Status
@@ -171,3 +171,15 @@ def test_preemptions_that_are_not_settled_are_kept_and_prove_nothing_later(monke
             floor = OBJECTIVES[row.name].floor(problem)
             assert [(p.bound, p.source) for p in row.parts] == [(bound, "trivial") for bound in floor]
     assert assumed >= 2
+
+
+def test_what_is_free_is_lent_where_no_tier_asks_for_it() -> None:
+    lent = 0
+    for seed in range(4):
+        problem = compiled(12, seed, deterministic=True, deterministic_limit=2.0)
+        tiers = tuple(t for t in problem.policy.tiers if t.name in ("starvation", "shortfall", "preemption"))
+        problem = dataclasses.replace(problem, policy=dataclasses.replace(problem.policy, tiers=tiers))
+        decision = solve_problem(problem).decision
+        assert violations(problem, decision) == []
+        lent += int(((decision.action == Action.START) & (decision.mode == Mode.BORROWED)).sum())
+    assert lent

@@ -82,6 +82,10 @@ class StrictOrder:
                 self._spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
                 self._settle_preemptions()
                 self._tighten(index, models.left() / 10)
+        if not self.lending:
+            # No tier of the policy minds what is borrowed: what is free is lent all the same, where nothing is lost.
+            for decision in filled(self.problem, self.best.decision):
+                self.best.offer(decision, len(tiers), ties=True)
         self._credit()
         reason = "proved"
         if models.cancelled():

@@ -54,6 +54,10 @@ class Capacity:
 
     @staticmethod
     def _build_slots(ctx: ModelContext, c: int, cell: Cell) -> None:
+        """Σ_{g ≥ s} ⌊g / s⌋ · a_g ≤ slots of s GPUs without job j + those it adds · e_j, for every size s and job j.
+
+        Implied for integers; without it the linear relaxation preempts fractions of jobs.
+        """
         held = ctx.problem.held
         sizes = sorted({ctx.kind(k).gpus for k in ctx.kinds_on[c]})
         total = cell.free + sum(int(held.gpus[r]) for r in cell.rows)
