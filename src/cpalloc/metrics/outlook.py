@@ -123,6 +123,13 @@ class Nearby:
         slots: IntArray = np.maximum(out, 0)
         return slots
 
+    def room(self, at_us: int) -> IntArray:
+        """GPUs of each node that are neither held at an instant nor promised; shape (n,)."""
+        here = self._release > at_us
+        held = self._sum(self._at[here], self._outlook.stays.gpus[self._rows[here]])
+        room: IntArray = self._outlook.problem.nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes]
+        return room
+
     def earliest_us(self, job: int) -> int | None:
         """Earliest instant at which the nodes hold the whole gang; None if they never surely do."""
         need = int(self._outlook.problem.jobs.replicas[job])

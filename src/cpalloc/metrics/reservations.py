@@ -65,31 +65,35 @@ def reserve(
     considered: list[int] = []
     taken: dict[int, int] = defaultdict(int)
     for hold in kept:
-        if decision.action[hold.job] == Action.WAIT and (fresh := _renew(outlook, hold)) is not None:
+        if decision.action[hold.job] == Action.WAIT and (fresh := renew(outlook, hold)) is not None:
             holds.append(fresh)
             considered.append(hold.job)
             taken[int(problem.nodes.pool[hold.nodes[0]])] += 1
     for job in blocked(problem, decision) if jobs is None else jobs:
         if job in considered or decision.action[job] != Action.WAIT:
             continue
-        pools = sorted(set(problem.nodes.pool[problem.eligibility[problem.jobs.eligibility[job]]].tolist()))
-        open_pools = [p for p in pools if taken[p] < problem.policy.reservations or jobs is not None]
+        open_pools = [p for p in pools_of(problem, job) if taken[p] < problem.policy.reservations or jobs is not None]
         if not open_pools:
             continue
-        at_once, promise = _promise(outlook, job, open_pools)
+        at_once, found = promise(outlook, job, open_pools)
         if at_once:
             continue
         considered.append(job)
-        if promise is not None:
-            holds.append(promise)
-        taken[int(problem.nodes.pool[promise.nodes[0]]) if promise else open_pools[0]] += 1
+        if found is not None:
+            holds.append(found)
+        taken[int(problem.nodes.pool[found.nodes[0]]) if found else open_pools[0]] += 1
     return (
         tuple(sorted(holds, key=lambda h: int(rank[h.job]))),
         tuple(sorted(considered, key=lambda j: int(rank[j]))),
     )
 
 
-def _promise(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold | None]:
+def pools_of(problem: Problem, job: int) -> list[int]:
+    """Pools of the nodes a job may use."""
+    return sorted(set(problem.nodes.pool[problem.eligibility[problem.jobs.eligibility[job]]].tolist()))
+
+
+def promise(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold | None]:
     """Whether the job could start at once, else the best promise: earliest instant, then the domain's name.
 
     The GPUs of a promise are marked as promised.
@@ -109,18 +113,20 @@ def _promise(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold |
     at_us, in_domain, nearby = best
     if at_us <= problem.now_us:
         return True, None
-    # Hold the nodes that are ready last, then those least free now: what is ready sooner is left to others.
+    # Hold the nodes that will never have much more room than that, then those that are ready last, then those least
+    # free now: what holds more later, or is ready sooner, is left to others.
     slots = nearby.slots(job, at_us)
     ready_us = nearby.ready_us(job, slots, at_us)
+    some_day, free_now = nearby.room(int(nearby.instants[-1])), problem.nodes.free_gpus[nearby.nodes]
     chosen, left = [], int(jobs.replicas[job])
-    for i in np.lexsort((nearby.nodes, problem.nodes.free_gpus[nearby.nodes], -ready_us)).tolist():
+    for i in np.lexsort((nearby.nodes, free_now, -ready_us, some_day)).tolist():
         count = min(int(slots[i]), left)
         if count:
             chosen.append((int(nearby.nodes[i]), count * int(jobs.gpus_per_replica[job])))
             left -= count
     chosen.sort()
     hold = Hold(job, level, in_domain, tuple(n for n, _ in chosen), tuple(g for _, g in chosen), at_us)
-    return False, _book(outlook, hold)
+    return False, book(outlook, hold)
 
 
 def _grouped(group: IntArray, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
@@ -130,15 +136,16 @@ def _grouped(group: IntArray, nodes: IntArray) -> Iterator[tuple[int, IntArray]]
     yield from zip(numbers.tolist(), np.split(ordered, first[1:]), strict=False)
 
 
-def _renew(outlook: Outlook, hold: Hold) -> Hold | None:
+def renew(outlook: Outlook, hold: Hold) -> Hold | None:
     """A kept reservation with its instant brought forward where releases allow; None if it cannot be kept."""
     now_us = outlook.problem.now_us
     found = outlook.over(np.array(hold.nodes, dtype=np.int64)).earliest_us(hold.job)
     if found is None or found > max(hold.starts_us, now_us):
         return None
-    return _book(outlook, replace(hold, starts_us=min(hold.starts_us, found) if found > now_us else hold.starts_us))
+    return book(outlook, replace(hold, starts_us=min(hold.starts_us, found) if found > now_us else hold.starts_us))
 
 
-def _book(outlook: Outlook, hold: Hold) -> Hold:
-    np.add.at(outlook.promised, np.array(hold.nodes, dtype=np.int64), hold.gpus)
+def book(outlook: Outlook, hold: Hold, sign: int = 1) -> Hold:
+    """Mark the GPUs of a promise as promised, or (−1) as free again."""
+    np.add.at(outlook.promised, np.array(hold.nodes, dtype=np.int64), sign * np.array(hold.gpus, dtype=np.int64))
     return hold

@@ -227,20 +227,23 @@ class RoomAt:
 
     def at(self, at_us: int) -> IntArray:
         """Healthy GPUs of every node less those held beyond the instant, and those promised."""
-        if at_us not in self._at:
-            node, until, gpus = self._stays.T
-            left = self.problem.nodes.healthy - self._promised
-            beyond = until > at_us
-            np.subtract.at(left, node[beyond], gpus[beyond])
-            self._at[at_us] = np.maximum(left, 0)
-        return self._at[at_us]
+        return np.maximum(self._left(at_us), 0)
 
     def at_beside(self, own: Hold, at_us: int) -> IntArray:
         """:meth:`at` with all promises but one."""
-        out = self.at(at_us).copy()
+        left = self._left(at_us).copy()
         if own not in self._waits:
-            np.add.at(out, np.array(own.nodes, dtype=np.int64), own.gpus)
-        return out
+            np.add.at(left, np.array(own.nodes, dtype=np.int64), own.gpus)
+        return np.maximum(left, 0)
+
+    def _left(self, at_us: int) -> IntArray:
+        """What :meth:`at` says, below 0 where promises are for GPUs that are held beyond the instant."""
+        if at_us not in self._at:
+            node, until, gpus = self._stays.T
+            left = self._at[at_us] = self.problem.nodes.healthy - self._promised
+            beyond = until > at_us
+            np.subtract.at(left, node[beyond], gpus[beyond])
+        return self._at[at_us]
 
     def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
         """Per node, (GPUs, literal: it stays) of work that leaves by an instant only if its budget can spare it.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cpalloc.metrics.reservations import reserve
+from cpalloc.metrics.standing import stand
 from cpalloc.problem.compile.clock import to_us
 from cpalloc.problem.problem import BrokenPromise, Hold, JobState, NodeState, Problem, status_quo
 from cpalloc.schema.answer import ReservationRow
@@ -22,7 +22,8 @@ def kept_holds(
     ranked, broken = read_holds(problem, previous)
     if not ranked:
         return (), tuple(broken)
-    standing = {h.job for h in reserve(problem, status_quo(problem), kept=ranked, jobs=())[0]}
+    holds = stand(problem, status_quo(problem), ranked)
+    standing = {h.job for h in holds}
     for hold in ranked:
         if hold.job not in standing:
             level = problem.topology.levels[hold.level]
@@ -37,7 +38,7 @@ def kept_holds(
                     "work that runs there no longer leaves in time, so the GPUs are not kept any more",
                 )
             )
-    return tuple(h for h in ranked if h.job in standing), tuple(broken)
+    return holds, tuple(broken)
 
 
 def read_holds(problem: Problem, rows: Sequence[ReservationRow]) -> tuple[tuple[Hold, ...], list[BrokenPromise]]:
