@@ -129,7 +129,7 @@ def pairwise_rows(ctx: ModelContext) -> Linear:
                 i for i, m in ctx.y if m is mode and jobs.leaf[i] == jobs.leaf[j] and jobs.order[i] > jobs.order[j]
             ]
             if may and worse:
-                rows += [(ctx.y[i, mode], alibi) for i in worse for alibi in _alibis(ctx, covers, j, mode, i, worse)]
+                rows += [row for i in worse for row in _rows(ctx, covers, j, mode, i, worse)]
         if rows:
             passed = ctx.model.new_bool_var("")
             for begun, alibi in rows:
@@ -138,14 +138,19 @@ def pairwise_rows(ctx: ModelContext) -> Linear:
     return dot(terms)
 
 
-def _alibis(
+def _rows(
     ctx: ModelContext, covers: np.ndarray, job: int, mode: Mode, other: int, worse: list[int]
-) -> Iterator[Linear]:
-    """What may excuse that one start passes a job over, row by row."""
-    if job in ctx.partition.firm or takes_place_of(ctx.problem, covers, job, other):
-        yield 0
-    elif job in ctx.partition.watched and (excuse := may_not_fit(ctx, job, mode, worse)) is not None:
-        yield excuse
+) -> Iterator[tuple[cp_model.IntVar, Linear]]:
+    """When a start passes a job over, and what may excuse it, row by row."""
+    if job in ctx.partition.firm:
+        yield ctx.y[other, mode], 0
+        return
+    for s in ctx.shapes_of(other, mode):
+        pool = ctx.kind(ctx.layout.shapes[s].kind).pool
+        if takes_place_of(ctx.problem, covers, job, other, pool):
+            yield ctx.in_shape[other, mode, s], 0
+    if job in ctx.partition.watched and (excuse := may_not_fit(ctx, job, mode, worse)) is not None:
+        yield ctx.y[other, mode], excuse
 
 
 @pytest.mark.parametrize("source", ["tiny", "generated"])

@@ -13,8 +13,8 @@ from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import BoolArray, Mode, Problem
 
 
-def takes_place_of(problem: Problem, covers: BoolArray, job: int, other: int) -> bool:
-    """Whether a job fits wherever ``other`` runs: no more GPUs, resources or replicas, no tighter terms."""
+def takes_place_of(problem: Problem, covers: BoolArray, job: int, other: int, pool: int) -> bool:
+    """Whether a job fits wherever ``other`` runs in a pool: no more GPUs, resources or replicas, no tighter terms."""
     jobs = problem.jobs
     if jobs.exclusive[job] or jobs.max_per_node[job] or jobs.same_gpu_group[job]:
         return False
@@ -26,7 +26,7 @@ def takes_place_of(problem: Problem, covers: BoolArray, job: int, other: int) ->
         return False
     if jobs.required_level[job] > jobs.required_level[other]:
         return False
-    return bool(covers[jobs.eligibility[job], jobs.eligibility[other]])
+    return bool(covers[jobs.eligibility[job], jobs.eligibility[other], pool])
 
 
 def terms_alike(problem: Problem, job: int) -> Hashable:
@@ -42,9 +42,13 @@ def terms_alike(problem: Problem, job: int) -> Hashable:
 
 
 def eligibility_covers(problem: Problem) -> BoolArray:
-    """Whether eligibility class e allows every node that class f allows; shape (E, E)."""
-    rows = problem.eligibility
-    return np.array([[bool(np.all(e | ~f)) for f in rows] for e in rows], dtype=np.bool_)
+    """Whether eligibility class e allows every node of a pool p that class f allows; shape (E, E, P)."""
+    rows, width = problem.eligibility, len(problem.pool_names)
+    out = np.ones((len(rows), len(rows), width), dtype=np.bool_)
+    for pool in range(width):
+        inside = rows[:, problem.nodes.pool == pool].astype(np.int64)
+        out[:, :, pool] = (1 - inside) @ inside.T == 0
+    return out
 
 
 def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> cp_model.IntVar | None:
@@ -130,16 +134,18 @@ def _regained_anywhere(
     """(slots of g GPUs, variable) that whole starts of a pool give back; those told apart aside."""
     covers = ctx.memo("covers", lambda: eligibility_covers(ctx.problem))
     eligibility, lay = ctx.problem.jobs.eligibility, ctx.layout
-    shapes_of = ctx.memo_of_model("shapes_of", lambda: {(s.job, s.mode): s.shapes for s in lay.starts})
     out: list[tuple[int, cp_model.IntVar]] = []
     for i in worse:
-        shapes = shapes_of[i, mode]
-        if len(shapes) != 1 or not covers[eligibility[job], eligibility[i]]:
-            continue
-        shape = lay.shapes[shapes[0]]
-        kind = lay.kinds[shape.kind]
-        if kind.gpus >= g and kind.pool == pool and kind.party.job < 0:
-            out.append((shape.replicas * (kind.gpus // g), ctx.y[i, mode]))
+        for s in ctx.shapes_of(i, mode):
+            shape, kind = lay.shapes[s], lay.kinds[lay.shapes[s].kind]
+            told_apart = kind.party.job >= 0
+            if (
+                kind.pool == pool
+                and kind.gpus >= g
+                and not told_apart
+                and covers[eligibility[job], eligibility[i], pool]
+            ):
+                out.append((shape.replicas * (kind.gpus // g), ctx.in_shape[i, mode, s]))
     return out
 
 

@@ -43,7 +43,8 @@ class Partition:
     told apart. ``firm``: jobs that no worse-ranked start of their budget may pass over, whether they would fit or not:
     no relaxation, for those who look for a decision. ``single``: jobs whose replicas are a kind of their own (locality,
     gangs that pass others over). ``holds``: reservations that bind new allocated work, ``hard`` of them kept from the
-    last answer. ``instants``: allocated starts that are in the way beyond different ones of these (sorted,
+    last answer; ``served``: blocked jobs that the round starts instead of promising them something: they start.
+    ``instants``: allocated starts that are in the way beyond different ones of these (sorted,
     microseconds) are told apart, by the instant they leave (``by_release``) or by the end of their protection.
     ``blocked``: jobs whose delay, and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of
     several nodes. ``stays``: evictable jobs the model takes for fixed, ``gone``: for preempted. ``lend``: with jobs
@@ -57,6 +58,7 @@ class Partition:
     single: frozenset[int] = frozenset()
     holds: tuple[Hold, ...] = ()
     hard: int = 0
+    served: frozenset[int] = frozenset()
     instants: tuple[int, ...] = ()
     by_release: bool = False
     blocked: tuple[tuple[int, int], ...] = ()

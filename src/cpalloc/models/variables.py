@@ -21,7 +21,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import Objective
-from cpalloc.models.kinds import Cell, Kind, Layout, Partition, layout, promotion_end_us, terms_of
+from cpalloc.models.kinds import Cell, Kind, Layout, Partition, Start, layout, promotion_end_us, terms_of
 from cpalloc.problem.problem import BoolArray, JobState, Mode, Problem
 
 Linear = cp_model.LinearExpr | int
@@ -38,6 +38,8 @@ class ModelContext:
         self.layout: Layout = layout(problem, partition, self.memo("terms", lambda: terms_of(problem)))
         self.model = cp_model.CpModel()
         self.y: dict[tuple[int, Mode], cp_model.IntVar] = {}
+        self.in_shape: dict[tuple[int, Mode, int], cp_model.IntVar] = {}
+        self._shapes_of: dict[tuple[int, Mode], list[int]] = defaultdict(list)
         self.z: dict[tuple[int, int], cp_model.IntVar] = {}
         self.a: dict[tuple[int, int], cp_model.IntVar] = {}
         self.e: dict[int, cp_model.IntVar] = {}
@@ -114,7 +116,7 @@ class ModelContext:
     def _define_starts(self) -> None:
         """Every start is one gang of one of its shapes; like jobs of a budget start in their order."""
         lay, jobs = self.layout, self.problem.jobs
-        families: dict[tuple[int, ...], list[cp_model.IntVar]] = defaultdict(list)
+        families: dict[tuple[int, ...], list[Start]] = defaultdict(list)
         placed: dict[int, list[cp_model.IntVar]] = defaultdict(list)
         for (s, _), var in self.z.items():
             placed[s].append(var)
@@ -126,14 +128,17 @@ class ModelContext:
             if not any(placed[s] for s in start.shapes):
                 continue
             var = self.y[start.job, start.mode] = self.model.new_bool_var(f"y{start.job},{int(start.mode)}")
-            families[start.shapes].append(var)
+            families[start.shapes].append(start)
             if start.job not in both:
                 j = start.job
                 like = (start.shapes, int(jobs.leaf[j]), int(jobs.priority[j]), int(jobs.min_runtime_s[j]))
                 twins[like, int(jobs.timeout_s[j]), int(jobs.preferred_level[j])].append((int(jobs.order[j]), var))
-        for shapes, started in families.items():
-            gangs = [v for s in shapes for v in placed[s]]
-            self.model.add(cp_model.LinearExpr.sum(gangs) == cp_model.LinearExpr.sum(started))
+        for shapes, starts in families.items():
+            self._in_shapes(starts, [s for s in shapes if placed[s]])
+            for s in shapes:
+                if placed[s]:
+                    started = [self.in_shape[start.job, start.mode, s] for start in starts]
+                    self.model.add(cp_model.LinearExpr.sum(placed[s]) == cp_model.LinearExpr.sum(started))
         for j in both:
             modes = [self.y[j, m] for m in (Mode.ALLOCATED, Mode.BORROWED) if (j, m) in self.y]
             if len(modes) == 2:
@@ -142,6 +147,24 @@ class ModelContext:
             row.sort(key=lambda pair: pair[0])
             for (_, better), (_, worse) in pairwise(row):
                 self.model.add_implication(worse, better)
+
+    def _in_shapes(self, starts: Sequence[Start], shapes: Sequence[int]) -> None:
+        """Which of several shapes, in pools of their own, each start takes."""
+        for start in starts:
+            chosen = self.y[start.job, start.mode]
+            if len(shapes) == 1:
+                self.in_shape[start.job, start.mode, shapes[0]] = chosen
+                continue
+            each = [self.model.new_bool_var(f"y{start.job},{int(start.mode)},{s}") for s in shapes]
+            self.model.add(cp_model.LinearExpr.sum(each) == chosen)
+            self.in_shape.update({(start.job, start.mode, s): v for s, v in zip(shapes, each, strict=True)})
+
+    def shapes_of(self, job: int, mode: Mode) -> list[int]:
+        """Shapes, one a pool, as which a job may start in a mode."""
+        if not self._shapes_of:
+            for j, m, s in self.in_shape:
+                self._shapes_of[j, m].append(s)
+        return self._shapes_of.get((job, mode), [])
 
     # -- sums every constraint may use ----------------------------------------------------------------------------
 

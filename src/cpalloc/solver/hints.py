@@ -11,9 +11,10 @@ from cpalloc.problem.problem import Action, Decision, Mode
 
 
 def hint_of(ctx: ModelContext, decision: Decision) -> list[tuple[cp_model.IntVar, int]]:
-    """Values of y, z, a, e and p; what the model has no variable for is left out."""
+    """Values of y, in which shape, z, a, e and p; what the model has no variable for is left out."""
     problem, lay = ctx.problem, ctx.layout
-    variables = {var.index: var for group in (ctx.y, ctx.z, ctx.a, ctx.e, ctx.p) for var in group.values()}
+    groups = (ctx.y, ctx.in_shape, ctx.z, ctx.a, ctx.e, ctx.p)
+    variables = {var.index: var for group in groups for var in group.values()}
     out = dict.fromkeys(variables, 0)
     for j, var in ctx.e.items():
         out[var.index] = int(decision.action[j] == Action.PREEMPT)
@@ -30,6 +31,8 @@ def hint_of(ctx: ModelContext, decision: Decision) -> list[tuple[cp_model.IntVar
         level, k = lay.shapes[shape].level, lay.shapes[shape].kind
         domain = int(problem.topology.domain_of[level, placement[0].node])
         out[chosen.index] = 1
+        if (j, mode, shape) in ctx.in_shape:
+            out[ctx.in_shape[j, mode, shape].index] = 1
         if (shape, domain) in ctx.z:
             out[ctx.z[shape, domain].index] += 1
         counts: dict[int, int] = defaultdict(int)

@@ -76,23 +76,23 @@ def realise(ctx: ModelContext, value: Value) -> Decision:
 
 
 def _gangs(ctx: ModelContext, value: Value) -> list[Gang]:
-    """Give the started jobs of every family of shapes their domains, best rank first."""
+    """Give the started jobs of every shape their domains, best rank first."""
     rank = ctx.problem.jobs.rank
     places: dict[int, list[int]] = defaultdict(list)
     for (s, domain), var in sorted(ctx.z.items()):
         places[s].extend([domain] * value(var))
-    started: dict[tuple[int, ...], list[tuple[int, int, Mode]]] = defaultdict(list)
-    for start in ctx.layout.starts:
-        chosen = ctx.y.get((start.job, start.mode))
-        if chosen is not None and value(chosen):
-            started[start.shapes].append((int(rank[start.job]), start.job, start.mode))
+    started: dict[int, list[tuple[int, int, Mode]]] = defaultdict(list)
+    for job, mode in ctx.y:
+        for s in ctx.shapes_of(job, mode):
+            if value(ctx.in_shape[job, mode, s]):
+                started[s].append((int(rank[job]), job, mode))
     out = []
-    for shapes, jobs in started.items():
-        free = [(s, d) for s in shapes for d in places[s]]
-        if len(free) != len(jobs):
+    for s in sorted({*places, *started}):
+        if len(places[s]) != len(started[s]):
             raise UnrealisableError("gangs and places differ in number")
-        for (_, job, mode), (s, domain) in zip(sorted(jobs), free, strict=True):
-            out.append(Gang(job, mode, s, domain))
+        out += [
+            Gang(job, mode, s, domain) for (_, job, mode), domain in zip(sorted(started[s]), places[s], strict=True)
+        ]
     return out
 
 

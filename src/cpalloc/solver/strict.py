@@ -119,7 +119,8 @@ class StrictOrder:
         result = replace(result, best=value, limit=value + result.limit - result.best)
         best.limits[-1] = (tier.name, part, result.limit)
         best.keep_promises()
-        self.models.refine(holds=problem.holds + best.fresh, blocked=(), instants=(), by_release=False)
+        served = frozenset(j for j in best.blocked or () if best.decision.action[j] == Action.START)
+        self.models.refine(holds=problem.holds + best.fresh, served=served, blocked=(), instants=(), by_release=False)
         return result
 
     def _floor(self, tier: Tier) -> tuple[int, ...]:

@@ -29,6 +29,8 @@ class Holds:
 
     def build(self, ctx: ModelContext) -> None:
         """Bound starts are those whose party carries the hold's bit; a preempted job stays no longer."""
+        for job in sorted(ctx.partition.served):
+            ctx.model.add_bool_or(ctx.started(job))
         for index, hold in enumerate(ctx.partition.holds):
             bound = [k for k, kind in enumerate(ctx.layout.kinds) if kind.party.holds >> index & 1]
             stays, lasting = _stays(ctx.problem, hold), _lasting_promotions(ctx.problem, hold)

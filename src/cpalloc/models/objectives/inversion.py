@@ -64,43 +64,68 @@ class _Starts:
     """The starts of a leaf in a mode, in order, and variables that say whether any of the later ones begins."""
 
     def __init__(self, ctx: ModelContext, mode: Mode, members: Sequence[int]) -> None:
-        self._ctx, self._order = ctx, ctx.problem.jobs.order
-        self.jobs = [j for j in members if (j, mode) in ctx.y]
-        self._mode = mode
-        self._alike: dict[Hashable, list[int]] = defaultdict(list)
-        for j in self.jobs:
-            self._alike[terms_alike(ctx.problem, j)].append(j)
-        self._any: dict[tuple[int, int], cp_model.IntVar] = {}
+        self._ctx = ctx
+        order = ctx.problem.jobs.order
+        self._all = _Chain(ctx, f"any,{int(mode)}")
+        self._alike: dict[tuple[Hashable, int], _Chain] = {}
+        for j in (j for j in members if (j, mode) in ctx.y):
+            self._all.append(j, int(order[j]), ctx.y[j, mode])
+            for s in ctx.shapes_of(j, mode):
+                key = terms_alike(ctx.problem, j), ctx.kind(ctx.layout.shapes[s].kind).pool
+                if key not in self._alike:
+                    self._alike[key] = _Chain(ctx, f"alike{len(self._alike)},{int(mode)}")
+                self._alike[key].append(j, int(order[j]), ctx.in_shape[j, mode, s])
 
     def after(self, job: int) -> list[int]:
         """Jobs ranked worse than a job."""
-        return [i for i in self.jobs if self._order[i] > self._order[job]]
+        return self._all.after(int(self._ctx.problem.jobs.order[job]))
 
     def any_after(self, job: int) -> cp_model.IntVar | None:
         """Whether any job ranked worse starts; None where there is none."""
-        return self._from(self.jobs, job, -1)
+        return self._all.any_after(int(self._ctx.problem.jobs.order[job]))
 
-    def any_alike_after(self, job: int) -> Iterator[tuple[int, cp_model.IntVar]]:
-        """For every kind of terms, one of the worse-ranked jobs with these, and whether any of them starts."""
-        for number, group in enumerate(self._alike.values()):
-            begun = self._from(group, job, number)
+    def any_alike_after(self, job: int) -> Iterator[tuple[int, int, cp_model.IntVar]]:
+        """For every kind of terms and pool, one of the worse-ranked jobs with these, and whether any starts there."""
+        for (_, pool), chain in self._alike.items():
+            begun = chain.any_after(int(self._ctx.problem.jobs.order[job]))
             if begun is not None:
-                yield group[0], begun
+                yield chain.jobs[0], pool, begun
 
-    def _from(self, group: Sequence[int], job: int, number: int) -> cp_model.IntVar | None:
-        first = bisect_right(group, int(self._order[job]), key=lambda i: int(self._order[i]))
-        if first == len(group):
+
+class _Chain:
+    """Starts in their order, and whether any of the last ones begins: w_p ≥ y_p, w_p ≥ w_{p+1}, made when asked for."""
+
+    def __init__(self, ctx: ModelContext, label: str) -> None:
+        self._ctx, self._label = ctx, label
+        self.jobs: list[int] = []
+        self._order: list[int] = []
+        self._begins: list[cp_model.IntVar] = []
+        self._any: dict[int, cp_model.IntVar] = {}
+
+    def append(self, job: int, order: int, begins: cp_model.IntVar) -> None:
+        """Add a start that is ranked worse than those before it."""
+        self.jobs.append(job)
+        self._order.append(order)
+        self._begins.append(begins)
+
+    def after(self, order: int) -> list[int]:
+        """Jobs behind a place in the order."""
+        return self.jobs[bisect_right(self._order, order) :]
+
+    def any_after(self, order: int) -> cp_model.IntVar | None:
+        """Whether any start behind a place in the order begins; None where there is none."""
+        first = bisect_right(self._order, order)
+        if first == len(self.jobs):
             return None
         known = first
-        while known < len(group) - 1 and (number, known) not in self._any:
+        while known < len(self.jobs) - 1 and known not in self._any:
             known += 1
-        begun = self._any.get((number, known), self._ctx.y[group[known], self._mode])
-        # One row a job: w_p ≥ y_p, w_p ≥ w_{p+1}, instead of one for every pair.
+        begun = self._any.get(known, self._begins[known])
         for p in range(known - 1, first - 1, -1):
-            var = self._ctx.model.new_bool_var(f"any{group[p]},{int(self._mode)},{number}")
-            self._ctx.model.add_implication(self._ctx.y[group[p], self._mode], var)
+            var = self._ctx.model.new_bool_var(f"{self._label},{self.jobs[p]}")
+            self._ctx.model.add_implication(self._begins[p], var)
             self._ctx.model.add_implication(begun, var)
-            begun = self._any[number, p] = var
+            begun = self._any[p] = var
         return begun
 
 
@@ -117,7 +142,11 @@ def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) ->
         if begun is not None and job in partition.firm:
             rows.append((begun, 0))
             continue
-        rows += [(any_, 0) for i, any_ in starts[mode].any_alike_after(job) if takes_place_of(problem, covers, job, i)]
+        rows += [
+            (any_, 0)
+            for i, pool, any_ in starts[mode].any_alike_after(job)
+            if takes_place_of(problem, covers, job, i, pool)
+        ]
         # Whether there is room to borrow is known only where all that borrows is in the model.
         if begun is not None and (mode is Mode.ALLOCATED or partition.lend):
             state = does_not_fit if job in partition.exact else may_not_fit
