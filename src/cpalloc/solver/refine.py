@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cpalloc.models.base import Violation
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
 from cpalloc.models.objectives.inversion import inverted
-from cpalloc.problem.problem import Decision, Problem
+from cpalloc.problem.problem import Action, Decision, JobState, Problem
 
 MOST_EXACT = 8
 """Inverted jobs for which worse-ranked starts are told apart at a time."""
@@ -59,7 +61,7 @@ def tell_apart(
         if firmly:
             firm |= passed
         elif not passed <= watched:
-            watched |= passed
+            watched |= _behind_whom(problem, candidate, passed)
         elif not (gangs := _worse_gangs(problem, candidate, passed)) <= single:
             single |= gangs
         else:
@@ -83,6 +85,20 @@ def tell_apart(
         instants=instants,
         timed=timed,
     )
+
+
+def _behind_whom(problem: Problem, decision: Decision, passed: set[int]) -> set[int]:
+    """Waiting jobs that some start of a budget in which somebody is passed over is worse-ranked than.
+
+    Whoever is helped to its right passes the next one over; so all of them are looked at together.
+    """
+    jobs = problem.jobs
+    last = {int(jobs.leaf[j]): -1 for j in passed}
+    for i in decision.placement:
+        if (leaf := int(jobs.leaf[i])) in last:
+            last[leaf] = max(last[leaf], int(jobs.order[i]))
+    waiting = np.flatnonzero((decision.action == Action.WAIT) & (jobs.state == JobState.PENDING)).tolist()
+    return {j for j in waiting if jobs.order[j] < last.get(int(jobs.leaf[j]), -1)}
 
 
 def _worse_gangs(problem: Problem, decision: Decision, passed: set[int]) -> set[int]:
