@@ -10,7 +10,7 @@ import numpy as np
 from cpalloc.models.base import Violation
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
-from cpalloc.models.objectives.inversion import inverted
+from cpalloc.models.objectives.inversion import inverted, weight
 from cpalloc.problem.problem import Action, Decision, JobState, Problem
 
 MOST_EXACT = 8
@@ -26,6 +26,7 @@ def tell_apart(
     *,
     incumbent: Decision,
     affordable: Callable[[set[int]], set[int]],
+    inversion: int = 0,
     firmly: bool = False,
 ) -> Partition:
     """The partition with what a candidate showed must be told apart; unchanged where it showed nothing.
@@ -42,6 +43,8 @@ def tell_apart(
         The decision it was to improve.
     affordable
         As many of some jobs as there is time to tell apart one by one.
+    inversion
+        What inversion may be, for the tiers after it.
     firmly
         Forbid what inverts a job, fit or not, where that suffices; otherwise state exactly whether it would fit.
     """
@@ -58,6 +61,8 @@ def tell_apart(
             split = True
     if not broken and "inversion" in tiers[: tiers.index(tier) + 1]:
         passed = set(inverted(problem, candidate))
+        if tier != "inversion" and sum(weight(problem, j) for j in passed) <= inversion:
+            passed = set()  # as many may be passed over
         if firmly:
             firm |= passed
         elif not passed <= watched:

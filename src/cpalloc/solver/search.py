@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from cpalloc.models.base import Violation
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
-from cpalloc.models.objectives.inversion import inverted
+from cpalloc.models.objectives.inversion import inverted, weight
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Decision
 from cpalloc.solver.exchange import give_to_others
@@ -231,7 +231,8 @@ class Search:
             broken = violations(self.problem, pruned) if value > round(run.solver.objective_value) else broken
         if self.models.hurry() or "inversion" not in self.best.tiers[:upto]:
             return _Seen(candidate, broken, victims)
-        if passed := inverted(self.problem, candidate):
+        passed = inverted(self.problem, candidate)
+        if goal.tier == "inversion" or sum(weight(self.problem, j) for j in passed) > self.best.most("inversion"):
             if len(passed) <= MOST_EXCHANGED:
                 self.best.offer(uninvert(self.problem, candidate, self.models.hurry), upto, goal.prefer)
             if "preemption" in self.best.tiers[goal.index :]:
@@ -285,5 +286,6 @@ class Search:
             seen.broken,
             incumbent=self.best.decision,
             affordable=self.models.affordable,
+            inversion=self.best.most("inversion"),
             firmly=firmly,
         )
