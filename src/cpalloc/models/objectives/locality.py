@@ -40,6 +40,9 @@ class Locality:
                     domains[int(topology.domain_of[level, cell.first])].append(c)
             for domain, cells in domains.items():
                 in_it = model.new_bool_var(f"in{k},{domain}")
+                # The rows cell by cell say the same of whole numbers; this one makes fractions dear.
+                most = min(int(jobs.replicas[job]), sum(ctx.layout.slots[k, c] for c in cells))
+                model.add(cp_model.LinearExpr.sum([ctx.a[k, c] for c in cells]) <= most * in_it)
                 for c in cells:
                     model.add(ctx.a[k, c] <= ctx.layout.slots[k, c] * in_it)
                 spans.append((1, in_it))
