@@ -72,7 +72,7 @@ def test_nothing_shown_nothing_changed() -> None:
     partition = Partition(leaves=frozenset({1}), watched=frozenset({0}), firm=frozenset({1}), split=True, lend=False)
     for tier in ORDER:
         assert told(p, tier, status_quo(p), partition) == (
-            partition if tier != "fragmentation" else replace(partition, instants=protection_ends(p))
+            partition if tier != "fragmentation" else replace(partition, instants=protection_ends(p, ()))
         )
 
 
@@ -212,7 +212,7 @@ def test_shapes_that_starts_keep_out_are_timed_at_the_worse_of_both() -> None:
         seen = tell_apart(
             p, Partition(), "fragmentation", candidate, [], incumbent=incumbent, affordable=every, firmly=True
         )
-        assert (seen.timed, seen.instants) == (((0, 2 * HOUR),), protection_ends(p))
+        assert (seen.timed, seen.instants) == (((0, 2 * HOUR),), protection_ends(p, seen.timed))
     known = Partition(timed=((0, MINUTE), (1, 3 * HOUR)))
     assert told(p, "fragmentation", short, known, firmly=True).timed == ((0, HOUR), (1, 3 * HOUR))
     assert told(p, "locality", short, known, firmly=True).timed == known.timed

@@ -14,11 +14,20 @@ from typing import Protocol
 import numpy as np
 from ortools.sat.python import cp_model
 
+from cpalloc.models.kinds import Partition
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import IntArray
 
 MAX_STEPS = 16
-"""Most instants a gang may choose among; more are thinned, each choice then costing the step before it."""
+"""Most instants a gang may choose among at first; more are thinned, each choice then costing the step before it."""
+
+MAX_FINE_STEPS = 128
+"""The same once thinning has shown to matter."""
+
+
+def most_steps(partition: Partition) -> int:
+    """Most instants a gang may choose among."""
+    return MAX_FINE_STEPS if partition.fine else MAX_STEPS
 
 
 class Room(Protocol):
@@ -51,14 +60,19 @@ class Step:
     cost: int
 
 
-def steps(instants_us: Sequence[int], cost_of: Callable[[int], int], least: int, most: int) -> list[Step]:
-    """Choices among instants whose cost lies in [least, most); thinned ones cost what their predecessor leaves open."""
+def steps(
+    instants_us: Sequence[int], cost_of: Callable[[int], int], least: int, most: int, number: int = MAX_STEPS
+) -> list[Step]:
+    """At most a number of choices among instants whose cost lies in [least, most).
+
+    Thinned ones cost what their predecessor leaves open.
+    """
     wanted = sorted({t for t in instants_us if cost_of(t) < most})
     first = [t for t in wanted if cost_of(t) <= least][-1:]
     wanted = first + [t for t in wanted if cost_of(t) > least]
-    if len(wanted) <= MAX_STEPS:
+    if len(wanted) <= number:
         return [Step(t, max(least, cost_of(t))) for t in wanted]
-    picked = [wanted[(i + 1) * len(wanted) // MAX_STEPS - 1] for i in range(MAX_STEPS)]
+    picked = [wanted[(i + 1) * len(wanted) // number - 1] for i in range(number)]
     out, previous = [], -1
     for t in picked:
         out.append(Step(t, max(least, cost_of(wanted[previous + 1]))))

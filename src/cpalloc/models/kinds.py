@@ -46,8 +46,10 @@ class Partition:
     last answer; ``served``: blocked jobs that the round starts instead of promising them something: they start.
     ``instants``: allocated starts that are in the way beyond different ones of these (sorted,
     microseconds) are told apart, by the instant they leave (``by_release``) or by the end of their protection.
-    ``blocked``: jobs whose delay, and ``timed``: shapes of the mix whose time to place is stated. ``split``: no cell of
-    several nodes. ``stays``: evictable jobs the model takes for fixed, ``gone``: for preempted. ``lend``: with jobs
+    ``blocked``: jobs whose delay, and ``timed``: shapes of the mix whose time to place is stated, ``fine``: at many
+    instants. ``split``: no cell of
+    several nodes. ``stays``: evictable jobs the model takes for fixed, ``gone``: for preempted. ``free``: GPUs that may
+    be left free at most (−1: not settled). ``lend``: with jobs
     that can only borrow; without them it is a relaxation for all that comes before ``idle``, as borrowed work stands in
     nobody's way. ``region``: no relaxation either, for those who look for a decision: the model has nothing outside.
     """
@@ -63,10 +65,12 @@ class Partition:
     by_release: bool = False
     blocked: tuple[tuple[int, int], ...] = ()
     timed: tuple[tuple[int, int], ...] = ()
+    fine: bool = False
     split: bool = False
     stays: frozenset[int] = frozenset()
     gone: frozenset[int] = frozenset()
     firm: frozenset[int] = frozenset()
+    free: int = -1
     lend: bool = True
     region: Region | None = None
 

@@ -76,7 +76,8 @@ def tell_apart(
         for decision in (incumbent, candidate):
             for shape, seconds in late_shapes(problem, decision):
                 known[shape] = max(seconds, known.get(shape, 0))
-        timed, instants = tuple(sorted(known.items())), protection_ends(problem)
+        timed = tuple(sorted(known.items()))
+        instants = protection_ends(problem, timed)
     if tier == "locality" and not broken:
         single |= affordable({j for j in candidate.placement if jobs.preferred_level[j] >= 0} - single)
     return replace(

@@ -271,8 +271,8 @@ class Search:
         pooled = ctx is not None and any(len(cell.nodes) > 1 for cell in ctx.layout.cells)
         news = fresh != partition or not pooled or run.status is not Status.OPTIMAL
         if not news and goal.tier in ("delay", "fragmentation"):
-            # What room there is at an instant is pooled over like nodes: tell the nodes apart.
-            fresh = replace(fresh, split=True)
+            # Instants may be too few; what room there is at one of them is pooled over like nodes.
+            fresh = replace(fresh, fine=True, split=fresh.fine)
         self.models.repartition(fresh)
 
     def _told_apart(self, partition: Partition, goal: Goal, seen: _Seen, *, firmly: bool = False) -> Partition:

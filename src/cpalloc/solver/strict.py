@@ -77,7 +77,7 @@ class StrictOrder:
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
             if not self.settled:
                 # What this tier had to tell apart the next one need not: a coarse model tells first where it matters.
-                models.refine(leaves=frozenset(), exact=frozenset(), single=frozenset(), split=False)
+                models.refine(leaves=frozenset(), exact=frozenset(), single=frozenset(), split=False, fine=False)
             if tier.name == "preemption":
                 self._spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
                 self._settle_preemptions()
@@ -136,10 +136,12 @@ class StrictOrder:
         values = self.best.values[tier.name]
         if tier.name == "preemption":
             self._spare_the_dear(values[0])
+        if tier.name == "fragmentation" and "idle" in {name for name, _, _ in self.best.limits}:
+            self.models.refine(free=self.best.most("idle"))
         if tier.name == "fragmentation" and values > self._floor(tier):
             late = late_shapes(self.problem, self.best.decision)
             if late:
-                self.models.refine(timed=late, instants=protection_ends(self.problem))
+                self.models.refine(timed=late, instants=protection_ends(self.problem, late))
         elif tier.name == "locality" and values > self._floor(tier):
             preferring = {j for j in self.best.decision.placement if self.problem.jobs.preferred_level[j] >= 0}
             self.models.refine(single=self.models.partition.single | self.models.affordable(preferring))

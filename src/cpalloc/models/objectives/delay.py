@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from cpalloc.models.base import PartSpec
-from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, share, steps
+from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, most_steps, share, steps
 from cpalloc.models.leaving import RoomAt, RoomBesideOne, hopeful_release_us
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, JobState, Mode, NodeState, Problem
@@ -97,7 +97,7 @@ def _renewed(ctx: ModelContext, hold: Hold, room: RoomAt) -> Linear:
         # It could start at once, and the round decided against it: the promise stays as it is.
         return dot([(-cost(hold.starts_us), v) for v in ctx.started(hold.job)]) + cost(hold.starts_us)
     earlier = [t for t in ctx.partition.instants if now < t < hold.starts_us]
-    choices = steps(earlier, cost, 0, cost(hold.starts_us))
+    choices = steps(earlier, cost, 0, cost(hold.starts_us), most_steps(ctx.partition))
     return cost_of_waiting(ctx, gang, choices, cost(hold.starts_us), own, ctx.started(hold.job)).cost
 
 
@@ -127,9 +127,8 @@ def _choices(ctx: ModelContext, job: int, gang: Gang, room: RoomAt, until_us: in
             useful.append(at_us)
         before = there
     later = [t for t in useful if t > until_us]
-    return steps([t for t in useful if t <= until_us], cost, 0, size * problem.policy.window_s), (
-        cost(later[0]) if later else size * problem.policy.window_s
-    )
+    most, number = size * problem.policy.window_s, most_steps(ctx.partition)
+    return steps([t for t in useful if t <= until_us], cost, 0, most, number), cost(later[0]) if later else most
 
 
 def delay_of(problem: Problem, decision: Decision, job: int) -> int:

@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 from cpalloc.metrics.fragmentation import room_after, tier_value, time_to_place_s
 from cpalloc.metrics.occupancy import gives_back, node_use
 from cpalloc.models.base import PartSpec
-from cpalloc.models.earliest import Gang, cost_of_waiting, steps
+from cpalloc.models.earliest import Gang, cost_of_waiting, most_steps, steps
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import US, Decision, IntArray, JobState, NodeState, Problem, Shape, status_quo
 
@@ -34,12 +34,17 @@ class Fragmentation:
         Copies: R · copies ≤ Σ_nodes f with g · f ≤ free GPUs of the node, per domain of the shape's level and pool.
         """
         problem, h = ctx.problem, ctx.problem.policy.charge_horizon_s
-        rooms = _Rooms(ctx)
         total = self._waiting(ctx)
+        if ctx.partition.free == 0:
+            return (total,)  # nothing free, nothing stranded
+        rooms = _Rooms(ctx)
+        weights: dict[int, int] = defaultdict(int)
         for i, shape in enumerate(problem.shape_mix):
             if shape.weight:
-                stranded = rooms.free(shape.pool) - shape.size * rooms.copies(i, shape)
-                total = total + shape.weight * h * stranded
+                weights[shape.pool] += shape.weight
+                total = total - shape.weight * h * shape.size * rooms.copies(i, shape)
+        for pool, weight in sorted(weights.items()):
+            total = total + weight * h * rooms.free(pool)
         return (total,)
 
     @staticmethod
@@ -60,7 +65,7 @@ class Fragmentation:
 
             unit = shape.weight * shape.size
             gang = Gang(f"s{i}", shape.replicas, shape.gpus_per_replica, base.places(shape))
-            choices = steps(ctx.partition.instants, cost, unit * floor, unit * timed[i])
+            choices = steps(ctx.partition.instants, cost, unit * floor, unit * timed[i], most_steps(ctx.partition))
             total = total + cost_of_waiting(ctx, gang, choices, unit * timed[i], base).cost
         return total
 
@@ -111,8 +116,9 @@ class _Rooms:
 
     def _most(self, c: int, g: int) -> int:
         cell = self.ctx.layout.cells[c]
-        gpus = cell.free + sum(int(self.ctx.problem.held.gpus[r]) for r in cell.rows)
-        return len(cell.nodes) * (gpus // g)
+        gpus, free = cell.free + sum(int(self.ctx.problem.held.gpus[r]) for r in cell.rows), self.ctx.partition.free
+        most = len(cell.nodes) * (gpus // g)
+        return most if free < 0 else min(most, free // g)
 
     def _slots_of(self, c: int, g: int) -> cp_model.IntVar | None:
         if (c, g) not in self._slots:
@@ -191,10 +197,14 @@ def late_shapes(problem: Problem, decision: Decision) -> tuple[tuple[int, int], 
     return tuple(out)
 
 
-def protection_ends(problem: Problem) -> tuple[int, ...]:
-    """Now, and every later instant at which protection of running, starting or promoted work may end."""
+def protection_ends(problem: Problem, timed: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Now, and every later instant at which protection of running, starting or promoted work may end.
+
+    Only as far as the seconds of the shapes ``timed`` reach: what lies beyond is of no use to any of them.
+    """
     jobs, now = problem.jobs, problem.now_us
     ends = {now} | {int(t) for t in jobs.protected_until_us[jobs.protected].tolist() if t > now}
     may = (jobs.state == JobState.PENDING) & jobs.may_allocate | jobs.may_promote
     ends |= {now + int(s) * US for s in jobs.min_runtime_s[may].tolist()}
-    return tuple(sorted(ends))
+    until = now + max((seconds for _, seconds in timed), default=0) * US
+    return tuple(sorted(t for t in ends if t <= until))
