@@ -62,15 +62,7 @@ def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> c
         return None
     excuses = _caps(ctx, job, mode, worse)
     full = model.new_bool_var(f"full{job},{int(mode)}")
-    leaf = int(jobs.leaf[job])
-    order = int(jobs.order[job])
-    bucket = sum(int(jobs.order[w]) < order for w in ctx.partition.exact if jobs.leaf[w] == leaf)
-    stays = [
-        k
-        for k, kind in enumerate(ctx.layout.kinds)
-        if not (kind.party.leaf == leaf and kind.party.mode == mode and kind.party.bucket > bucket)
-        and (mode is Mode.BORROWED or kind.party.mode == Mode.ALLOCATED)
-    ]
+    stays = sorted(_staying(ctx, job, mode))
     level = int(jobs.required_level[job])
     domains: dict[tuple[int, int], list[cp_model.IntVar]] = defaultdict(list)
     for c, cell in enumerate(ctx.layout.cells):
@@ -86,13 +78,28 @@ def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> c
     return out
 
 
+def _staying(ctx: ModelContext, job: int, mode: Mode) -> frozenset[int]:
+    """Kinds that stay when the worse-ranked starts of a job are taken away; beside allocated work nothing borrowed."""
+    jobs, told = ctx.problem.jobs, ctx.partition.apart | ctx.partition.exact
+    leaf, order = int(jobs.leaf[job]), int(jobs.order[job])
+    bucket = sum(int(jobs.order[w]) < order for w in told if jobs.leaf[w] == leaf)
+    worse = job in told
+    return frozenset(
+        k
+        for k, kind in enumerate(ctx.layout.kinds)
+        if not (worse and kind.party.leaf == leaf and kind.party.mode == mode and kind.party.bucket > bucket)
+        and (mode is Mode.BORROWED or kind.party.mode == Mode.ALLOCATED)
+    )
+
+
 def may_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> cp_model.IntVar | None:
     """A variable that is 1 wherever the job would not fit with the starts of ``worse`` in ``mode`` taken away.
 
     A relaxation of :func:`does_not_fit` that tells no starts apart: in every domain
     Σ_cells F_c + Σ_{i worse} R_i ⌊g_i / g⌋ y_i ≤ replicas − 1, with F_c the slots of g GPUs that starts leave at least.
     Not counted are slots that several worse starts make only together, and what they give back in domains below the
-    cluster, but for gangs that the partition tells apart (``single``).
+    cluster, but for gangs that the partition tells apart (``single``). Where it tells all worse-ranked starts apart
+    (``apart``), F_c is what the others leave, and nothing is given back.
     """
     problem, jobs, model = ctx.problem, ctx.problem.jobs, ctx.model
     if jobs.exclusive[job] or jobs.same_gpu_group[job] or jobs.max_per_node[job] or jobs.resources[job].any():
@@ -103,15 +110,17 @@ def may_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> cp
     excuses = _caps(ctx, job, mode, worse)
     full = model.new_bool_var(f"full{job},{int(mode)}")
     domains: dict[tuple[int, int], list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
-    regained = _regained(ctx, g, mode, worse)
+    apart = job in ctx.partition.apart
+    stays = _staying(ctx, job, mode)
+    regained = [] if apart else _regained(ctx, g, mode, worse)
     for c, cell in enumerate(ctx.layout.cells):
         if problem.eligibility[jobs.eligibility[job], cell.first]:
-            slots = _slots_at_least(ctx, c, cell, g, mode)
+            slots = _slots_at_least(ctx, c, cell, g, stays)
             if slots is not None:
                 key = int(problem.topology.domain_of[level, cell.first]), cell.pool
                 domains[key] += [(1, slots), *((x, ctx.a[k, c]) for k, x in regained if (k, c) in ctx.a)]
     for (_, pool), terms in domains.items():
-        if level == 0:
+        if level == 0 and not apart:
             terms += _regained_anywhere(ctx, job, g, mode, worse, pool)
         model.add(dot(terms) <= replicas - 1).only_enforce_if(full)
     out = model.new_bool_var(f"excused{job},{int(mode)}")
@@ -149,19 +158,19 @@ def _regained_anywhere(
     return out
 
 
-def _slots_at_least(ctx: ModelContext, c: int, cell: Cell, g: int, mode: Mode) -> cp_model.IntVar | None:
-    """A variable for slots of g GPUs in a cell that is never forced above what starts leave; None where there are none.
+def _slots_at_least(ctx: ModelContext, c: int, cell: Cell, g: int, stays: frozenset[int]) -> cp_model.IntVar | None:
+    """A variable for slots of g GPUs in a cell that is never forced above what the starts of some kinds leave.
 
-    Beside allocated work borrowed starts do not count. Where somebody may have the node to itself nothing is forced.
+    None where there are none. Where somebody may have the node to itself nothing is forced.
     """
-    key = ("at least", c, g, mode)
+    kinds = [k for k in ctx.kinds_on[c] if k in stays]
+    key = ("at least", c, g, tuple(kinds))
     if key not in ctx.slots_at:
         held, n = ctx.problem.held, len(cell.nodes)
-        kinds = [k for k in ctx.kinds_on[c] if mode is Mode.BORROWED or ctx.kind(k).party.mode == Mode.ALLOCATED]
         most = n * ((cell.free + sum(int(held.gpus[r]) for r in cell.rows)) // g)
         if not most or any(ctx.kind(k).exclusive for k in kinds) or _shut(ctx, cell):
             return None
-        var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"least{c},{g},{int(mode)}")
+        var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"least{c},{g},{len(ctx.slots_at)}")
         ctx.model.add(g * var + n * (g - 1) >= n * ctx.capacity(cell) - ctx.used(c, kinds))
         gain = [(n * (int(held.gpus[r]) // g), ctx.e[int(held.job[r])]) for r in cell.rows]
         taken = [(-(-ctx.kind(k).gpus // g), ctx.a[k, c]) for k in kinds]

@@ -36,26 +36,45 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """How finely starts are told apart.
+    """How finely starts are told apart, and what is settled.
 
-    ``leaves``: leaves whose allocated starts are told from those of others (rule 6 needs a *foreign* beneficiary).
-    ``watched``: jobs of which it is counted whether they would fit without worse-ranked starts, ``exact``: with those
-    told apart. ``firm``: jobs that no worse-ranked start of their budget may pass over, whether they would fit or not:
-    no relaxation, for those who look for a decision. ``single``: jobs whose replicas are a kind of their own (locality,
-    gangs that pass others over). ``holds``: reservations that bind new allocated work, ``hard`` of them kept from the
-    last answer; ``served``: blocked jobs that the round starts instead of promising them something: they start.
-    ``instants``: allocated starts that are in the way beyond different ones of these (sorted,
-    microseconds) are told apart, by the instant they leave (``by_release``) or by the end of their protection.
-    ``blocked``: jobs whose delay, and ``timed``: shapes of the mix whose time to place is stated, ``fine``: at many
-    instants. ``split``: no cell of
-    several nodes. ``stays``: evictable jobs the model takes for fixed, ``gone``: for preempted. ``free``: GPUs that may
-    be left free at most (−1: not settled). ``lend``: with jobs
-    that can only borrow; without them it is a relaxation for all that comes before ``idle``, as borrowed work stands in
-    nobody's way. ``region``: no relaxation either, for those who look for a decision: the model has nothing outside.
+    Attributes
+    ----------
+    leaves
+        Leaves whose allocated starts are told from those of others (rule 6 needs a *foreign* beneficiary).
+    watched, apart, exact
+        Jobs of which it is counted whether they would fit without worse-ranked starts; with those told apart; and node
+        by node.
+    firm
+        Jobs that no worse-ranked start of their budget may pass over, whether they would fit or not: no relaxation,
+        for those who look for a decision.
+    single
+        Jobs whose replicas are a kind of their own (locality, gangs that pass others over).
+    holds, hard
+        Reservations that bind new allocated work, ``hard`` of them kept from the last answer.
+    served
+        Blocked jobs that the round starts instead of promising them something: they start.
+    instants, by_release
+        Allocated starts that are in the way beyond different ones of these (sorted, microseconds) are told apart, by
+        the instant they leave or by the end of their protection.
+    blocked, timed, fine
+        Jobs whose delay, and shapes of the mix whose time to place is stated; at many instants.
+    split
+        No cell of several nodes.
+    stays, gone
+        Evictable jobs the model takes for fixed, and for preempted.
+    free
+        GPUs that may be left free at most (−1: not settled).
+    lend
+        With jobs that can only borrow; without them it is a relaxation for all that comes before ``idle``, as borrowed
+        work stands in nobody's way.
+    region
+        No relaxation either, for those who look for a decision: the model has nothing outside.
     """
 
     leaves: frozenset[int] = frozenset()
     watched: frozenset[int] = frozenset()
+    apart: frozenset[int] = frozenset()
     exact: frozenset[int] = frozenset()
     single: frozenset[int] = frozenset()
     holds: tuple[Hold, ...] = ()
@@ -164,9 +183,9 @@ def party_of(problem: Problem, partition: Partition, job: int, mode: Mode) -> Pa
     """The signature that every constraint and tier looks at; two starts of one party and shape are the same to all."""
     jobs = problem.jobs
     leaf, order = int(jobs.leaf[job]), int(jobs.order[job])
-    exact = [int(jobs.order[w]) for w in partition.exact if jobs.leaf[w] == leaf]
-    bucket = sum(w < order for w in exact)
-    told = bool(exact) or (mode is Mode.ALLOCATED and leaf in partition.leaves)
+    marks = [int(jobs.order[w]) for w in partition.apart | partition.exact if jobs.leaf[w] == leaf]
+    bucket = sum(w < order for w in marks)
+    told = bool(marks) or (mode is Mode.ALLOCATED and leaf in partition.leaves)
     bits = late = 0
     if mode is Mode.ALLOCATED:
         if partition.instants:

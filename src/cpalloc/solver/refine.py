@@ -52,7 +52,7 @@ def tell_apart(
     index = {name: j for j, name in enumerate(jobs.ids)}
     tiers = [t.name for t in problem.policy.tiers]
     leaves, watched, single = set(partition.leaves), set(partition.watched), set(partition.single)
-    exact, firm, split = set(partition.exact), set(partition.firm), partition.split
+    apart, exact, firm, split = set(partition.apart), set(partition.exact), set(partition.firm), partition.split
     instants, timed = partition.instants, partition.timed
     for violation in broken:
         if violation.constraint == "preemption":
@@ -69,6 +69,8 @@ def tell_apart(
             watched |= _behind_whom(problem, candidate, passed)
         elif not (gangs := _worse_gangs(problem, candidate, passed)) <= single:
             single |= gangs
+        elif not passed <= apart:
+            apart |= passed
         else:
             exact |= set(sorted(passed - exact)[:MOST_EXACT])
     if tier == "fragmentation" and not broken:
@@ -84,6 +86,7 @@ def tell_apart(
         partition,
         leaves=frozenset(leaves),
         watched=frozenset(watched),
+        apart=frozenset(apart),
         exact=frozenset(exact),
         firm=frozenset(firm),
         single=frozenset(single),

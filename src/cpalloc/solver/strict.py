@@ -77,7 +77,14 @@ class StrictOrder:
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
             if not self.settled:
                 # What this tier had to tell apart the next one need not: a coarse model tells first where it matters.
-                models.refine(leaves=frozenset(), exact=frozenset(), single=frozenset(), split=False, fine=False)
+                models.refine(
+                    leaves=frozenset(),
+                    apart=frozenset(),
+                    exact=frozenset(),
+                    single=frozenset(),
+                    split=False,
+                    fine=False,
+                )
             if tier.name == "preemption":
                 self._spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
                 self._settle_preemptions()

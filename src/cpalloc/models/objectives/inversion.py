@@ -12,6 +12,7 @@ from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
 from cpalloc.models.fit import does_not_fit, eligibility_covers, may_not_fit, takes_place_of, terms_alike
+from cpalloc.models.kinds import Partition
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
@@ -39,7 +40,7 @@ class Inversion:
         """
         problem, jobs = ctx.problem, ctx.problem.jobs
         by_leaf: dict[int, list[int]] = defaultdict(list)
-        stated = ctx.partition.watched | ctx.partition.exact | ctx.partition.firm
+        stated = _stated(ctx.partition)
         # Of jobs without a start in the model only those wait for sure that nobody has settled, or could lend to.
         waits = ctx.partition.region is None
         stated = frozenset(j for j in stated if waits and (ctx.partition.lend or jobs.may_allocate[j]))
@@ -129,6 +130,11 @@ class _Chain:
         return begun
 
 
+def _stated(partition: Partition) -> frozenset[int]:
+    """Jobs of which more is stated than who starts in whose very place."""
+    return partition.watched | partition.apart | partition.exact | partition.firm
+
+
 def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) -> cp_model.IntVar | None:
     """The variable that says a job is inverted; None where nothing in the model can show that it is."""
     problem, jobs, model, partition = ctx.problem, ctx.problem.jobs, ctx.model, ctx.partition
@@ -138,7 +144,7 @@ def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) ->
         worse = starts[mode].after(job) if may else []
         if not worse:
             continue
-        begun = starts[mode].any_after(job) if job in partition.watched | partition.exact | partition.firm else None
+        begun = starts[mode].any_after(job) if job in _stated(partition) else None
         if begun is not None and job in partition.firm:
             rows.append((begun, 0))
             continue
