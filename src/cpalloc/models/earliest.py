@@ -81,11 +81,20 @@ def steps(
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A literal that says that a gang waits until ``at_us`` and is then held in a pool (−1: in any)."""
+
+    at_us: int
+    pool: int
+    chosen: cp_model.IntVar
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
-    """What a gang waits for: the cost as an expression, and the literals that say by which instant it is held."""
+    """What a gang waits for: the cost as an expression, and the literals that say by when and where it is held."""
 
     cost: Linear
-    held_by: tuple[tuple[int, cp_model.IntVar], ...]
+    held: tuple[Held, ...]
 
 
 def cost_of_waiting(
@@ -95,41 +104,58 @@ def cost_of_waiting(
     last_cost: int,
     room: Room,
     unless: Sequence[cp_model.IntVar] = (),
+    *,
+    by_pool: bool = False,
 ) -> Choice:
-    """Cost of the choice made; ``last_cost`` where none of the choices holds, 0 where one of ``unless`` does."""
-    held_by: list[tuple[int, cp_model.IntVar]] = []
+    """Cost of the choice made; ``last_cost`` where none of the choices holds, 0 where one of ``unless`` does.
+
+    ``by_pool``: the choice says in which pool the gang is held.
+    """
+    held: list[Held] = []
     terms: list[tuple[int, cp_model.IntVar]] = []
+    pools: dict[int, list[IntArray]] = {}
+    for nodes in gang.domains:
+        pools.setdefault(int(ctx.problem.nodes.pool[nodes[0]]) if by_pool else -1, []).append(nodes)
     for step in choices:
-        where = _domains_with_room(ctx, gang, step.at_us, room)
-        if not where:
-            continue
-        chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}")
-        if where is not True:
-            ctx.model.add(dot([(1, h) for h in where]) >= chosen)
-        held_by.append((step.at_us, chosen))
-        terms.append((step.cost, chosen))
+        for pool, domains in pools.items():
+            where = _domains_with_room(ctx, gang, domains, step.at_us, room)
+            if not where:
+                continue
+            chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}" + (f"#{pool}" if len(pools) > 1 else ""))
+            if where is not True:
+                ctx.model.add(dot([(1, h) for h in where]) >= chosen)
+            held.append(Held(step.at_us, pool, chosen))
+            terms.append((step.cost, chosen))
     last = ctx.model.new_bool_var(f"{gang.label}@last")
-    ctx.model.add(dot([(1, v) for v in [*(v for _, v in held_by), *unless, last]]) >= 1)
-    return Choice(dot([*terms, (last_cost, last)]), tuple(held_by))
+    ctx.model.add(dot([(1, v) for v in [*(h.chosen for h in held), *unless, last]]) >= 1)
+    return Choice(dot([*terms, (last_cost, last)]), tuple(held))
 
 
-def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], nodes: IntArray, room: Room) -> None:
-    """Gangs held at the same time share no GPU.
+def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, nodes: IntArray, room: Room) -> None:
+    """Gangs held at the same time in a pool share no GPU.
 
-    For every instant t and size g, with all gangs inside ``nodes``:
+    For every instant t and size g, with ``nodes`` those of the pool:
     Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
     """
-    instants = sorted({t for _, choice in gangs for t, _ in choice.held_by})
+    here = [
+        (gang, [held for held in choice.held if held.pool == pool])
+        for gang, choice in gangs
+        if any(held.pool == pool for held in choice.held)
+    ]
+    if len(here) < 2:
+        return
+    instants = sorted({held.at_us for _, row in here for held in row})
     # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
-    same = all(len(gang.domains) == 1 and np.array_equal(gang.domains[0], nodes) for gang, _ in gangs)
-    for g in sorted({gang.gpus for gang, _ in gangs}):
+    inside = [[own for own in gang.domains if ctx.problem.nodes.pool[own[0]] == pool] for gang, _ in here]
+    same = all(len(own) == 1 and np.array_equal(own[0], nodes) for own in inside)
+    for g in sorted({gang.gpus for gang, _ in here}):
         for at_us in instants:
             taken = [
-                (gang.replicas * (gang.gpus // g), literal)
-                for gang, choice in gangs
+                (gang.replicas * (gang.gpus // g), held.chosen)
+                for gang, row in here
                 if gang.gpus >= g
-                for t, literal in choice.held_by
-                if t <= at_us
+                for held in row
+                if held.at_us <= at_us
             ]
             if taken:
                 const, terms = _slots_on(ctx, nodes, g, at_us, room, doubts=same)
@@ -165,11 +191,13 @@ def _slots_on(
     return const, terms
 
 
-def _domains_with_room(ctx: ModelContext, gang: Gang, at_us: int, room: Room) -> list[cp_model.IntVar] | bool:
+def _domains_with_room(
+    ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room
+) -> list[cp_model.IntVar] | bool:
     """A literal per domain that may hold the gang at an instant; True where one does whatever starts."""
     out = []
     slots_of = room.at(at_us) // gang.gpus
-    for i, nodes in enumerate(gang.domains):
+    for i, nodes in enumerate(domains):
         if int(slots_of[nodes].sum()) < gang.replicas:
             continue
         const, terms = _slots_on(ctx, nodes, gang.gpus, at_us, room)

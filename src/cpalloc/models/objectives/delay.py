@@ -31,7 +31,7 @@ class Delay:
     def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
         """What each blocked job of the partition waits at least, traded against starts that stand in its way.
 
-        Jobs held at the same time share no GPU, counted for every set of pools over the jobs that accept no others.
+        Jobs held at the same time in one pool share no GPU.
         Kept promises that nothing in the model can break stand where they are, and are nobody else's room.
         """
         problem, room = ctx.problem, RoomAt(ctx)
@@ -40,7 +40,7 @@ class Delay:
         for hold in kept.values():
             room.promise(hold)
         total: Linear = 0
-        waiting: list[tuple[frozenset[int], Gang, Choice]] = []
+        waiting: list[tuple[Gang, Choice]] = []
         for job, _ in ctx.partition.blocked:
             if job in kept:
                 total = total + _renewed(ctx, kept[job], room)
@@ -48,15 +48,12 @@ class Delay:
             own = [np.array(h.nodes, dtype=np.int64) for h in ctx.partition.holds[: ctx.partition.hard] if h.job == job]
             gang = _gang(problem, job, places(problem, job) + own)  # what leaves is counted on a promise's own nodes
             choices, last = _choices(ctx, job, gang, room, until_us)
-            choice = cost_of_waiting(ctx, gang, choices, last, room, ctx.started(job))
+            choice = cost_of_waiting(ctx, gang, choices, last, room, ctx.started(job), by_pool=True)
             total = total + choice.cost
-            pools = frozenset(int(problem.nodes.pool[nodes[0]]) for nodes in gang.domains)
-            waiting.append((pools, gang, choice))
-        for pools in sorted({p for p, _, _ in waiting}, key=sorted):
-            inside = np.isin(problem.nodes.pool, sorted(pools)) & (problem.nodes.state == NodeState.READY)
-            gangs = [(gang, choice) for p, gang, choice in waiting if p <= pools]
-            if len(gangs) > 1:
-                share(ctx, gangs, np.flatnonzero(inside), room)
+            waiting.append((gang, choice))
+        ready = problem.nodes.state == NodeState.READY
+        for pool in range(len(problem.pool_names)):
+            share(ctx, waiting, pool, np.flatnonzero(ready & (problem.nodes.pool == pool)), room)
         return (total,)
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
