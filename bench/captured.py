@@ -2,7 +2,8 @@
 
 ``python -m bench.captured capture --days 4 --seeds 1-2`` simulates ``examples/lab.toml`` under ``cpalloc`` and writes
 ``bench/rounds/lab.jsonl.xz``: rounds at equal distances, and those that were left with most unproven tiers.
-``python -m bench.captured run`` solves them, one after the other, and prints what took how long and what was proved.
+``python -m bench.captured run`` solves them, one after the other, and prints what took how long and what was proved;
+``python -m bench.captured promises`` tells what it brings that promises move to other nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from rich.table import Table
 
 from bench.ranges import numbers
 from cpalloc.engine import solve_round
-from cpalloc.problem.compile import CompileCache
+from cpalloc.metrics.reservations import reserve
+from cpalloc.problem.compile import CompileCache, compile_round
+from cpalloc.problem.compile.promises import read_holds
+from cpalloc.problem.problem import US, Hold, Problem, status_quo
 from cpalloc.schema import Round, parse_round
 from cpalloc.sim.config import SimConfig
 from cpalloc.sim.lab import load_lab, make_lab
@@ -122,6 +126,28 @@ def _figures(seconds: list[float]) -> tuple[str, str, str]:
     return f"{1000 * statistics.fmean(seconds):.1f}", f"{1000 * cuts[49]:.1f}", f"{1000 * cuts[98]:.1f}"
 
 
+def promises(rounds: list[Met]) -> Table:
+    """GPU-hours that promised gangs still wait when a round begins: on the nodes promised, and where they are kept."""
+    kept = renewed = moved = 0.0
+    for m in rounds:
+        round_ = parse_round(json.dumps(m.document))
+        problem = compile_round(round_).problem
+        ranked, _ = read_holds(problem, round_.previous.reservations)
+        on_own_nodes = {h.job: h for h in reserve(problem, status_quo(problem), kept=ranked, jobs=())[0]}
+        for hold in problem.holds:
+            if hold.job in on_own_nodes:
+                kept += 1
+                renewed += _gpu_hours(problem, on_own_nodes[hold.job])
+                moved += _gpu_hours(problem, hold)
+    table = Table("promises kept", "on the nodes promised, GPU-hours", "where they are kept", "")
+    table.add_row(f"{kept:.0f}", f"{renewed:,.0f}", f"{moved:,.0f}", f"{100 * (moved / max(1.0, renewed) - 1):+.0f} %")
+    return table
+
+
+def _gpu_hours(problem: Problem, hold: Hold) -> float:
+    return int(problem.jobs.size[hold.job]) * (hold.starts_us - problem.now_us) / US / 3600
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -132,9 +158,12 @@ def main() -> None:
     taking.add_argument("--keep", type=int, default=240)
     running = commands.add_parser("run")
     running.add_argument("--every", type=int, default=1, help="solve every n-th only")
+    commands.add_parser("promises")
     args = parser.parse_args()
     if args.command == "capture":
         capture(args.seeds, args.days, args.skip_days, args.keep)
+    elif args.command == "promises":
+        Console().print(promises(read()))
     else:
         Console().print(solved(read()[:: args.every]))
 
