@@ -8,7 +8,7 @@ known: protections that end, timeouts. Borrowed work never stands in the way.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,7 +64,7 @@ def reserve(
     holds: list[Hold] = []
     considered: list[int] = []
     taken: dict[int, int] = defaultdict(int)
-    for hold in kept:
+    for hold in by_instant(kept):
         if decision.action[hold.job] == Action.WAIT and (fresh := renew(outlook, hold)) is not None:
             holds.append(fresh)
             considered.append(hold.job)
@@ -113,20 +113,44 @@ def promise(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold | 
     at_us, in_domain, nearby = best
     if at_us <= problem.now_us:
         return True, None
-    # Hold the nodes that will never have much more room than that, then those that are ready last, then those least
-    # free now: what holds more later, or is ready sooner, is left to others.
-    slots = nearby.slots(job, at_us)
-    ready_us = nearby.ready_us(job, slots, at_us)
+    hold = Hold(job, level, in_domain, (), (), at_us)
+    return False, book(outlook, _on_nodes(outlook, hold, nearby))
+
+
+def _on_nodes(outlook: Outlook, hold: Hold, nearby: Nearby) -> Hold:
+    """Choose nodes, and GPUs on them, among those that hold the gang together by the promised instant.
+
+    First those that will never have much more room than that, then those that are ready last, then those least free
+    now: what holds more later, or is ready sooner, is left to others.
+    """
+    problem, jobs, job = outlook.problem, outlook.problem.jobs, hold.job
+    slots = nearby.slots(job, hold.starts_us)
+    ready_us = nearby.ready_us(job, slots, hold.starts_us)
     some_day, free_now = nearby.room(int(nearby.instants[-1])), problem.nodes.free_gpus[nearby.nodes]
     chosen, left = [], int(jobs.replicas[job])
     for i in np.lexsort((nearby.nodes, free_now, -ready_us, some_day)).tolist():
         count = min(int(slots[i]), left)
         if count:
-            chosen.append((int(nearby.nodes[i]), count * int(jobs.gpus_per_replica[job])))
+            chosen.append((int(nearby.nodes[i]), gpus_kept(problem, job, int(nearby.nodes[i]), count)))
             left -= count
     chosen.sort()
-    hold = Hold(job, level, in_domain, tuple(n for n, _ in chosen), tuple(g for _, g in chosen), at_us)
-    return False, book(outlook, hold)
+    return replace(hold, nodes=tuple(n for n, _ in chosen), gpus=tuple(g for _, g in chosen))
+
+
+def gpus_kept(problem: Problem, job: int, node: int, replicas: int) -> int:
+    """GPUs that a promise keeps on a node for some replicas: all of them where the job wants the node to itself."""
+    if replicas and problem.jobs.exclusive[job]:
+        return int(problem.nodes.healthy[node])
+    return replicas * int(problem.jobs.gpus_per_replica[job])
+
+
+def by_instant(holds: Iterable[Hold]) -> list[Hold]:
+    """Promises in the order in which they begin.
+
+    Whoever is looked at is looked at beside all GPUs of those before, whenever these begin; so in this order all find
+    what they were promised.
+    """
+    return sorted(holds, key=lambda hold: hold.starts_us)
 
 
 def _grouped(group: IntArray, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
@@ -137,12 +161,25 @@ def _grouped(group: IntArray, nodes: IntArray) -> Iterator[tuple[int, IntArray]]
 
 
 def renew(outlook: Outlook, hold: Hold) -> Hold | None:
-    """A kept reservation with its instant brought forward where releases allow; None if it cannot be kept."""
-    now_us = outlook.problem.now_us
-    found = outlook.over(np.array(hold.nodes, dtype=np.int64)).earliest_us(hold.job)
-    if found is None or found > max(hold.starts_us, now_us):
+    """A kept reservation on its own nodes, its instant brought forward where releases allow; None if it cannot be kept.
+
+    The GPUs of each node stay the same, unless only others of them are there in time.
+    """
+    problem, job, now_us = outlook.problem, hold.job, outlook.problem.now_us
+    latest = max(hold.starts_us, now_us)
+    nearby = outlook.over(np.array(hold.nodes, dtype=np.int64))
+    found = nearby.earliest_us(job)
+    if found is None or found > latest:
         return None
-    return book(outlook, replace(hold, starts_us=min(hold.starts_us, found) if found > now_us else hold.starts_us))
+    count = np.array(hold.gpus, dtype=np.int64) // int(problem.jobs.gpus_per_replica[job])
+    if problem.jobs.exclusive[job]:
+        count = np.minimum(count, 1)
+    by_us = int(nearby.instants[np.searchsorted(nearby.instants, latest, side="right") - 1])
+    if bool((nearby.slots(job, by_us) >= count).all()):
+        found = max(found, int(nearby.ready_us(job, count, by_us).max()))
+        kept = tuple(gpus_kept(problem, job, n, c) for n, c in zip(hold.nodes, count.tolist(), strict=True))
+        return book(outlook, replace(hold, gpus=kept, starts_us=found if found > now_us else hold.starts_us))
+    return book(outlook, _on_nodes(outlook, replace(hold, starts_us=found if found > now_us else by_us), nearby))
 
 
 def book(outlook: Outlook, hold: Hold, sign: int = 1) -> Hold:

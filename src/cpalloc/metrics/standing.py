@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cpalloc.metrics.outlook import Outlook
-from cpalloc.metrics.reservations import book, pools_of, promise, renew
+from cpalloc.metrics.reservations import book, by_instant, pools_of, promise, renew
 from cpalloc.problem.problem import Decision, Hold, Problem
 
 MOST_TRIED = 100
@@ -19,8 +19,8 @@ MOST_TRIED = 100
 def stand(problem: Problem, decision: Decision, promised: Sequence[Hold]) -> tuple[Hold, ...]:
     """Promises that a decision can keep, none later than it was, with as little delay in all as is found.
 
-    What its own nodes cannot keep is kept elsewhere if it can be. Then one after the other moves to where it is
-    earlier, until none can, and all together are given anew, in another order, if that delays less.
+    What its own nodes cannot keep is kept elsewhere if it can be. Then all together are given anew, in the order that
+    delays least, and one after the other moves to where it is earlier, until neither gains anything.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ def stand(problem: Problem, decision: Decision, promised: Sequence[Hold]) -> tup
         By rank, sharing no GPU.
     """
     outlook = Outlook(problem, decision)
-    holds = {hold.job: fresh for hold in promised if (fresh := renew(outlook, hold)) is not None}
-    for hold in promised:
+    holds = {hold.job: fresh for hold in by_instant(promised) if (fresh := renew(outlook, hold)) is not None}
+    for hold in by_instant(promised):
         if hold.job not in holds and (moved := _give(outlook, hold.job, hold.starts_us)) is not None:
             holds[hold.job] = moved
     moving = True
     while moving:
-        moving = _move_one(outlook, holds) or _give_anew(outlook, holds)
+        moving = _give_anew(outlook, holds) or _move_one(outlook, holds)
     return tuple(sorted(holds.values(), key=lambda h: int(problem.jobs.rank[h.job])))
 
 
@@ -73,9 +73,9 @@ def _give_anew(outlook: Outlook, holds: dict[int, Hold]) -> bool:
     for hold in before.values():
         book(outlook, hold, -1)
     alone: dict[int, int] = {}
-    for job, hold in before.items():
-        found = _give(outlook, job, hold.starts_us)
-        alone[job] = hold.starts_us if found is None else found.starts_us
+    for job in before:
+        at_once, found = promise(outlook, job, pools_of(outlook.problem, job))
+        alone[job] = outlook.problem.now_us if at_once or found is None else found.starts_us
         if found is not None:
             book(outlook, found, -1)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cpalloc.metrics.reservations import gpus_kept
 from cpalloc.metrics.standing import stand
 from cpalloc.problem.compile.clock import to_us
 from cpalloc.problem.problem import BrokenPromise, Hold, JobState, NodeState, Problem, status_quo
@@ -99,7 +100,7 @@ def _hold(problem: Problem, job: int, nodes: list[int], promised_us: int) -> Hol
             fit = min(fit, int(jobs.max_per_node[job]))
         take = min(fit, left)
         left -= take
-        amounts.append(take * g)
+        amounts.append(gpus_kept(problem, job, n, take))
     if left:
         return None
     return Hold(job, level, int(domains[0]), tuple(nodes), tuple(amounts), max(promised_us, problem.now_us))
