@@ -66,7 +66,7 @@ def tell_apart(
         if firmly:
             firm |= passed
         elif not passed <= watched:
-            watched |= _behind_whom(problem, candidate, passed)
+            watched |= _behind_whom(problem, candidate, passed if not watched else None)
         elif not (gangs := _worse_gangs(problem, candidate, passed)) <= single:
             single |= gangs
         elif not passed <= apart:
@@ -96,13 +96,13 @@ def tell_apart(
     )
 
 
-def _behind_whom(problem: Problem, decision: Decision, passed: set[int]) -> set[int]:
-    """Waiting jobs that some start of a budget in which somebody is passed over is worse-ranked than.
+def _behind_whom(problem: Problem, decision: Decision, passed: set[int] | None) -> set[int]:
+    """Waiting jobs that some start of a budget in which somebody is passed over (None: of any) is worse-ranked than.
 
     Whoever is helped to its right passes the next one over; so all of them are looked at together.
     """
     jobs = problem.jobs
-    last = {int(jobs.leaf[j]): -1 for j in passed}
+    last = {int(jobs.leaf[j]): -1 for j in (decision.placement if passed is None else passed)}
     for i in decision.placement:
         if (leaf := int(jobs.leaf[i])) in last:
             last[leaf] = max(last[leaf], int(jobs.order[i]))
