@@ -261,8 +261,11 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
     free, resources = usage.free_gpus, usage.free_resources
     rows_of: dict[int, list[int]] = {}
     promotable: dict[int, list[int]] = {}
+    served: dict[int, list[int]] = {}
     for row, (node, job) in enumerate(zip(held.node.tolist(), held.job.tolist(), strict=True)):
         if job in partition.gone:
+            if int(problem.jobs.leaf[job]) in partition.leaves:
+                served.setdefault(node, []).append(job)  # who serves others must be seen on its very nodes
             continue
         if job not in partition.stays:
             rows_of.setdefault(node, []).append(row)
@@ -290,6 +293,7 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
                 tuple((int(held.job[r]), int(held.gpus[r]), held.resources[r].tobytes()) for r in rows + staying),
                 columns[n].tobytes(),
                 int(nodes.healthy[n]),
+                tuple(sorted(served.get(n, ()))),
             )
         )
         merged.setdefault(key, []).append(n)
