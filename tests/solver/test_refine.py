@@ -119,13 +119,15 @@ def passing() -> tuple[Problem, Decision]:
     return p, d
 
 
-def test_jobs_passed_over_are_watched_then_stated_exactly() -> None:
+def test_jobs_passed_over_are_watched_then_told_apart_then_stated_exactly() -> None:
     p, d = passing()
     first = frozenset(inverted(p, d))
     watched = told(p, "inversion", d)
     assert watched == Partition(watched=first)
-    exact = told(p, "inversion", d, watched)
-    assert exact == Partition(watched=first, exact=first)
+    apart = told(p, "inversion", d, watched)
+    assert apart == Partition(watched=first, apart=first)
+    exact = told(p, "inversion", d, apart)
+    assert exact == Partition(watched=first, apart=first, exact=first)
     assert told(p, "inversion", d, exact) == exact
 
 
@@ -180,7 +182,9 @@ def test_gangs_that_pass_over_a_job_bound_to_a_domain_are_told_apart_first() -> 
     passed = frozenset(inverted(p, d))
     gangs = told(p, "inversion", d, Partition(watched=passed))
     assert (ids(p, gangs.single), gangs.exact) == ({"gang"}, frozenset())
-    assert told(p, "inversion", d, gangs) == replace(gangs, exact=passed)
+    apart = told(p, "inversion", d, gangs)
+    assert apart == replace(gangs, apart=passed)
+    assert told(p, "inversion", d, apart) == replace(apart, exact=passed)
 
 
 def test_so_many_at_a_time_are_stated_exactly() -> None:
@@ -189,6 +193,8 @@ def test_so_many_at_a_time_are_stated_exactly() -> None:
     d = decide(p, start={"worse": "n1"})
     partition = told(p, "inversion", d)
     assert len(partition.watched) == MOST_EXACT + 3
+    partition = told(p, "inversion", d, partition)
+    assert len(partition.apart) == MOST_EXACT + 3
     for expected in (MOST_EXACT, MOST_EXACT + 3, MOST_EXACT + 3):
         partition = told(p, "inversion", d, partition)
         assert partition.exact == frozenset(range(expected))

@@ -41,6 +41,10 @@ class Room(Protocol):
         """Per node, (GPUs, literal) of what may still be there all the same, if the literal is true."""
         ...
 
+    def promised_on(self, nodes: Sequence[int]) -> bool:
+        """Whether some GPUs of some nodes are taken for promised, although work may be there."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Gang:
@@ -136,12 +140,11 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, no
 
     For every instant t and size g, with ``nodes`` those of the pool:
     Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
+    Who could be held at once is promised nothing, and takes nothing.
     """
-    here = [
-        (gang, [held for held in choice.held if held.pool == pool])
-        for gang, choice in gangs
-        if any(held.pool == pool for held in choice.held)
-    ]
+    now_us = ctx.problem.now_us
+    held_here = [(gang, [h for h in choice.held if h.pool == pool and h.at_us > now_us]) for gang, choice in gangs]
+    here = [(gang, row) for gang, row in held_here if row]
     if len(here) < 2:
         return
     instants = sorted({held.at_us for _, row in here for held in row})
@@ -182,7 +185,8 @@ def _slots_on(
                 terms.append((max(0, int(at[n]) - gpus) // g - slots, literal))
             else:
                 var = ctx.model.new_int_var(0, slots, f"slots@{n},{g}@{at_us}")
-                ctx.model.add(g * var + dot(doubtful[n]) <= int(at[n]))
+                crowded = sum(gpus for gpus, _ in doubtful[n]) > int(at[n])
+                _leave(ctx, [(g * var + dot(doubtful[n]), int(at[n]))], var, slots, crowded)
                 const -= slots
                 terms.append((1, var))
     for c, most in sorted(cells.items()):
@@ -226,8 +230,25 @@ def _slots(
         late = ctx.late_kinds(c, at_us)
         var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"slots{c},{g}@{at_us}")
         held = dot(ctx.late_promotions(c, at_us)) + dot(beside)
-        ctx.model.add(g * var + ctx.used(c, late) + held <= int(rooms.sum()))
         # A replica of g_k GPUs takes at least ⌊g_k / g⌋ slots away.
         taken = [(ctx.kind(k).gpus // g, ctx.a[k, c]) for k in late if ctx.kind(k).gpus >= g]
-        ctx.model.add(var + dot(taken) <= int((rooms // g).sum()))
+        rows = [(g * var + ctx.used(c, late) + held, int(rooms.sum())), (var + dot(taken), int((rooms // g).sum()))]
+        _leave(ctx, rows, var, most, room.promised_on(ctx.layout.cells[c].nodes))
     return ctx.slots_at[key]
+
+
+def _leave(
+    ctx: ModelContext, rows: Sequence[tuple[Linear, int]], slots: cp_model.IntVar, most: int, crowded: bool
+) -> None:
+    """Rows that bind the slots left; where more may be there than there is room for, only if any are left.
+
+    That happens on promised GPUs: who is there without keeping the promise leaves no slot, and is not forbidden.
+    """
+    if not crowded:
+        for load, room in rows:
+            ctx.model.add(load <= room)
+        return
+    some = ctx.model.new_bool_var("")
+    ctx.model.add(slots <= most * some)
+    for load, room in rows:
+        ctx.model.add(load <= room).only_enforce_if(some)

@@ -152,9 +152,13 @@ class RoomAt:
                     out[n].append((gpus, literal))
         return dict(out)
 
-    def doubts(self, at_us: int) -> int:
-        """How many jobs may or may not have left by an instant."""
-        return sum(at_us < row.until_us and (row.open or row.spared_us <= at_us) for row in self._runs)
+    def doubts(self, at_us: int) -> tuple[int, ...]:
+        """Jobs that may or may not have left by an instant."""
+        return tuple(r.job for r in self._runs if at_us < r.until_us and (r.open or r.spared_us <= at_us))
+
+    def promised_on(self, nodes: Sequence[int]) -> bool:
+        """Whether some GPUs of some nodes are taken for promised, although work may be there."""
+        return bool(self._promised[list(nodes)].any()) or any(n in h.nodes for h in self._waits for n in nodes)
 
     def _literals_on(self, nodes: IntArray) -> dict[int, cp_model.IntVar]:
         """Whether work that budgets may not be able to spare stays: Σ size · (1 − stays − preempted) ≤ spare."""
@@ -190,6 +194,10 @@ class RoomBesideOne:
     def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
         """As for everybody, but for the promise itself."""
         return self._room.doubtful_beside(self._hold, nodes, at_us)
+
+    def promised_on(self, nodes: Sequence[int]) -> bool:
+        """Whether some GPUs of some nodes are taken for promised, although work may be there."""
+        return self._room.promised_on(nodes)
 
 
 class _Spare:

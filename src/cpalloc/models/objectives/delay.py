@@ -115,7 +115,8 @@ def _choices(ctx: ModelContext, job: int, gang: Gang, room: RoomAt, until_us: in
     def cost(at_us: int) -> int:
         return size * max(0, at_us - now) // US
 
-    useful, before = [], (0, 0, 0)
+    useful: list[int] = []
+    before: tuple[int, int, tuple[int, ...]] = (0, 0, ())
     for at_us in ctx.partition.instants:
         slots = room.at(at_us) // gang.gpus
         have = [int(slots[nodes].sum()) for nodes in gang.domains]

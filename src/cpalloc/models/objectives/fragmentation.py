@@ -167,6 +167,10 @@ class BaseRoom:
         """Nothing is in doubt: whether an owner would yield is the policy's business."""
         return {}
 
+    def promised_on(self, nodes: Sequence[int]) -> bool:
+        """Promises are no protection."""
+        return False
+
     def time_s(self, shape: Shape) -> int:
         """Seconds until a shape fits with nothing started: starts only protect more."""
         return time_to_place_s(self.problem, self.room, shape)

@@ -1,0 +1,246 @@
+"""Room that running work leaves: what is promised on nodes still held, and what may be preempted or spared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from builders import HOUR, NOW_US, Budget, Node, Pending, Running, decide, hold, job_at, problem
+from cpalloc.metrics.reservations import reserve
+from cpalloc.models.kinds import Partition
+from cpalloc.models.leaving import RoomAt, RoomBesideOne
+from cpalloc.models.objectives.delay import delay_of, instants
+from cpalloc.models.round import build
+from cpalloc.problem.problem import US, Action, Decision, JobState, Problem, status_quo
+from cpalloc.solver.values import violations
+from models.fixing import any_decision, counted
+
+WEEK = 7 * 24 * HOUR
+
+
+def after(hours: int) -> int:
+    return NOW_US + hours * HOUR * US
+
+
+def promised_delay(p: Problem, d: Decision, jobs: tuple[int, ...]) -> int:
+    holds, blocked = reserve(p, d, kept=p.holds, jobs=jobs)
+    told = replace(d, reservations=holds, blocked=blocked)
+    return sum(delay_of(p, told, j) for j in blocked)
+
+
+def asking(p: Problem, *jobs: str) -> Partition:
+    """Nothing is known of how long the jobs wait, nor who is preempted."""
+    each = (job_at(p, name) for name in jobs)
+    return Partition(
+        holds=p.holds,
+        hard=len(p.holds),
+        blocked=tuple((j, WEEK * int(p.jobs.size[j])) for j in each),
+        instants=instants(p),
+        by_release=True,
+        split=True,
+    )
+
+
+# -- beside one's own promise -----------------------------------------------------------------------------------------
+
+
+def held(left_h: int) -> Problem:
+    """n1 is held by work that times out in so many hours, and promised to a gang for in three."""
+    old = Running("old", at="n1", gpus=8, mode="allocated", timeout_s=(10 + left_h) * HOUR, protected_s=HOUR)
+    p = problem(nodes=[Node("n1")], jobs=[old, Pending("gang", gpus=8)], budgets=[Budget("x", claim=16)])
+    return replace(p, holds=(hold(p, "gang", {"n1": 8}, in_s=3 * HOUR),))
+
+
+def test_ones_own_promise_is_no_room_on_nodes_still_held() -> None:
+    # 8 healthy − 8 promised − 8 held + 8 promised = 0 before the work there leaves, 8 from then on.
+    p = held(2)
+    room = RoomAt(build(p, asking(p, "gang")))
+    room.promise(p.holds[0])
+    own = RoomBesideOne(room, p.holds[0])
+    for hours, beside_one in ((0, 0), (1, 0), (2, 8), (3, 8)):
+        assert room.at(after(hours)).tolist() == [0]
+        assert own.at(after(hours)).tolist() == [beside_one]
+
+
+@pytest.mark.parametrize("left_h", [1, 2, 3])
+def test_a_promise_on_a_held_node_comes_forward_to_when_that_is_free(left_h: int) -> None:
+    p = held(left_h)
+    quo, gang = status_quo(p), (job_at(p, "gang"),)
+    assert promised_delay(p, quo, gang) == 8 * left_h * HOUR
+    assert counted(p, asking(p, "gang"), quo, "delay") == 8 * left_h * HOUR
+
+
+# -- what may be preempted --------------------------------------------------------------------------------------------
+
+
+def evictable() -> Problem:
+    """n1 is held for 5 h by a job that may be preempted though its budget is within its share; a gang wants it."""
+    return problem(
+        nodes=[Node("n1")],
+        jobs=[
+            Running("old", budget="y", at="n1", gpus=8, mode="allocated", timeout_s=15 * HOUR),
+            Pending("taker", budget="z", gpus=8, timeout_s=HOUR),
+            Pending("gang", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=500), Budget("z", claim=8)],
+        preempt_under_share=True,
+    )
+
+
+def test_what_may_be_preempted_is_in_the_way_unless_it_is() -> None:
+    p = evictable()
+    gang = (job_at(p, "gang"),)
+    for d, hours in ((status_quo(p), 5), (decide(p, preempt=["old"], start={"taker": "n1"}), 1)):
+        assert violations(p, d) == []
+        assert promised_delay(p, d, gang) == 8 * hours * HOUR
+        assert counted(p, asking(p, "gang"), d, "delay") == 8 * hours * HOUR
+
+
+def spared() -> Problem:
+    """A gang of two nodes waits for n2, held for 2 h, and for n1, whose job a budget spares once it has more."""
+    return problem(
+        nodes=[Node("n1"), Node("n2"), Node("n3")],
+        jobs=[
+            Running("over", budget="y", at="n1", gpus=8, mode="allocated", timeout_s=15 * HOUR),
+            Running("old", budget="x", at="n2", gpus=8, mode="allocated", timeout_s=12 * HOUR, protected_s=60),
+            Pending("more", budget="y", gpus=8),
+            Pending("taker", budget="z", gpus=8, timeout_s=3 * HOUR),
+            Pending("gang", budget="x", gpus=8, replicas=2, nodes=["n1", "n2"]),
+        ],
+        budgets=[Budget("x", claim=24), Budget("y", charged=2000, claim=8), Budget("z", claim=8)],
+    )
+
+
+def test_a_budget_spares_only_what_it_has_beyond_its_claim() -> None:
+    # n1 at 5 h (its claim is all it has), at once (it has 8 more), at 3 h (preempted for a job that leaves then).
+    p = spared()
+    for d, hours in (
+        (status_quo(p), 5),
+        (decide(p, start={"more": "n3"}), 2),
+        (decide(p, start={"more": "n3", "taker": "n1"}, preempt=["over"]), 3),
+    ):
+        assert violations(p, d) == []
+        assert promised_delay(p, d, (job_at(p, "gang"),)) == 16 * hours * HOUR
+        assert counted(p, asking(p, "gang"), d, "delay") == 16 * hours * HOUR
+
+
+def two_over(kept_s: int) -> Problem:
+    """y has 8 of 24 GPUs beyond its claim of 16; a gang waits for its jobs on n1 (4 h) and n2 (8 h), not on n3."""
+    over = [Running(f"over{i}", budget="y", at=f"n{i}", gpus=8, mode="allocated") for i in (1, 2)]
+    return problem(
+        nodes=[Node("n1"), Node("n2"), Node("n3")],
+        jobs=[
+            *(replace(job, timeout_s=(14 + 4 * i) * HOUR) for i, job in enumerate(over)),
+            Running("kept", budget="y", at="n3", gpus=8, mode="allocated", protected_s=kept_s),
+            Pending("taker", budget="z", gpus=8, timeout_s=HOUR),
+            Pending("gang", budget="x", gpus=8, replicas=2, nodes=["n1", "n2"]),
+        ],
+        budgets=[Budget("x", claim=16), Budget("y", charged=2000, claim=16), Budget("z", claim=8)],
+    )
+
+
+def test_what_is_preempted_is_not_spared_as_well() -> None:
+    # One of two jobs is spared, in the model the one that suits the gang better; where one is preempted, neither.
+    p = two_over(9 * HOUR)
+    for d, hours, said in (
+        (status_quo(p), 8, 4),
+        (decide(p, start={"taker": "n1"}, preempt=["over1"]), 8, 8),
+        (decide(p, start={"taker": "n2"}, preempt=["over2"]), 4, 4),
+    ):
+        assert violations(p, d) == []
+        assert promised_delay(p, d, (job_at(p, "gang"),)) == 16 * hours * HOUR
+        assert counted(p, asking(p, "gang"), d, "delay") == 16 * said * HOUR
+
+
+def test_an_instant_at_which_doubts_change_places_is_one_to_wait_for() -> None:
+    # As above, but what y has on n3 may be spared from the very instant on at which its job on n2 leaves.
+    p = two_over(8 * HOUR)
+    d = decide(p, start={"taker": "n1"}, preempt=["over1"])
+    assert promised_delay(p, d, (job_at(p, "gang"),)) == 16 * 8 * HOUR
+    assert counted(p, asking(p, "gang"), d, "delay") == 16 * 8 * HOUR
+
+
+def test_what_stays_on_promised_gpus_makes_no_decision_impossible() -> None:
+    # gang is promised n1 at 6 h, which is held until 5 h; taker is promised nothing.
+    p = evictable()
+    p = replace(p, holds=(hold(p, "gang", {"n1": 8}, in_s=6 * HOUR),))
+    asked, quo = ("gang", "taker"), status_quo(p)
+    value = promised_delay(p, quo, tuple(job_at(p, name) for name in asked))
+    assert value == 8 * (5 * HOUR + WEEK)
+    settled = replace(asking(p, *asked), stays=frozenset({job_at(p, "old")}))
+    assert counted(p, settled, quo, "delay") == value
+    assert counted(p, asking(p, *asked), quo, "delay") == value
+
+
+def test_two_gangs_that_could_each_start_at_once_wait_for_nothing() -> None:
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[Pending("gang", budget="x", gpus=8), Pending("next", budget="y", gpus=8)],
+        budgets=[Budget("x", claim=8), Budget("y", claim=8)],
+    )
+    quo = status_quo(p)
+    assert promised_delay(p, quo, (0, 1)) == 0
+    assert counted(p, asking(p, "gang", "next"), quo, "delay") == 0
+
+
+# -- at random --------------------------------------------------------------------------------------------------------
+
+
+def contested(rng: Random) -> Problem:
+    """Nodes of four GPUs, full of allocated work that mostly may be preempted and leaves sooner or later."""
+    nodes = [Node(f"n{i}", gpus=4) for i in range(rng.randint(2, 3))]
+    ends, jobs = [-1, *((10 + h) * HOUR for h in range(1, 8))], list[Pending]()
+    for node in nodes:
+        free = 4
+        while free and (gpus := rng.choice([1, 2, 2, 4])) <= free:
+            free -= gpus
+            name, budget, left_s = f"r{len(jobs)}", rng.choice("yyz"), rng.choice([0, 0, 0, 2 * HOUR])
+            old = Running(name, budget=budget, at=node.name, gpus=gpus, mode="allocated", protected_s=left_s)
+            jobs.append(replace(old, timeout_s=rng.choice(ends)))
+    for i in range(rng.randint(2, 4)):
+        new = Pending(f"s{i}", budget=rng.choice("xyz"), gpus=rng.choice([1, 2, 4]))
+        jobs.append(
+            replace(new, min_runtime_s=rng.randint(1, 3) * HOUR, timeout_s=rng.choice([-1, 2 * HOUR, 4 * HOUR]))
+        )
+    jobs.append(Pending("gang", budget="x", gpus=4, replicas=rng.randint(1, 2), priority=3))
+    jobs.append(Pending("next", budget="x", gpus=rng.choice([2, 4]), priority=2))
+    budgets = [
+        Budget("x", claim=8),
+        Budget("y", charged=2000, claim=rng.choice([0, 2, 4, 6])),
+        Budget("z", charged=rng.choice([500, 2000]), claim=rng.choice([0, 1, 4])),
+    ]
+    return problem(nodes=nodes, jobs=jobs, budgets=budgets, preempt_under_share=rng.random() < 0.5)
+
+
+def drawn(rounds: int, *, kept: bool) -> Iterator[tuple[Problem, Decision]]:
+    rng = Random("leaving")
+    for _ in range(rounds):
+        p = contested(rng)
+        if kept:
+            # As the last answer saw it, the gang could start an hour later.
+            holds, _ = reserve(p, status_quo(p), jobs=(job_at(p, "gang"),))
+            p = replace(p, holds=tuple(replace(h, starts_us=h.starts_us + HOUR * US) for h in holds))
+        decisions = [status_quo(p), *(any_decision(p, rng) for _ in range(4))]
+        yield from ((p, d) for d in decisions if d is not None)
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(("gang",), False), (("gang",), True), (("gang", "next"), False)])
+def test_gangs_never_wait_longer_in_the_model_than_in_truth(asked: tuple[str, ...], kept: bool) -> None:
+    preempted = stays = exact = positive = 0
+    for p, d in drawn(40, kept=kept):
+        jobs = tuple(job_at(p, name) for name in asked)
+        if set(reserve(p, d, kept=p.holds, jobs=jobs)[1]) < {j for j in jobs if d.action[j] == Action.WAIT}:
+            continue  # somebody could start at once, and is not blocked
+        said, value = counted(p, asking(p, *asked), d, "delay"), promised_delay(p, d, jobs)
+        assert said is not None
+        assert said <= value
+        gone = d.action == Action.PREEMPT
+        preempted += bool(gone.any()) and said > 0
+        stays += bool(((p.jobs.state == JobState.EVICTABLE) & ~gone).any()) and said > 0
+        positive += value > 0
+        exact += 0 < said == value
+    assert min(preempted, stays, exact) >= 20
+    assert exact >= 0.7 * positive
