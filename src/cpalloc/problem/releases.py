@@ -21,14 +21,16 @@ def timeout_us(problem: Problem, job: int) -> int:
 def start_release_us(problem: Problem, job: int) -> int:
     """Instant by which a job surely leaves if it is allocated (started or promoted) now.
 
-    The end of its protection where its budget is over its share, its timeout, or NEVER; the earlier of the two.
+    The end of its protection where its budget is over its share and claims nothing, its timeout, or NEVER; the earlier
+    of the two. Whether a budget with a claim keeps it without the job is not sure before all is decided.
     """
     jobs = problem.jobs
     if jobs.started_us[job] >= 0 or jobs.placed_us[job] >= 0:
         release = timeout_us(problem, job)
     else:
         release = NEVER if jobs.timeout_s[job] < 0 else problem.now_us + int(jobs.timeout_s[job]) * US
-    if problem.budgets.over_share(int(jobs.leaf[job])):
+    leaf = int(jobs.leaf[job])
+    if problem.budgets.claim[leaf] == 0 and problem.budgets.over_share(leaf):
         release = min(release, problem.now_us + int(jobs.min_runtime_s[job]) * US)
     return release
 

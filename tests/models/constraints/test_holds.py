@@ -14,7 +14,7 @@ from cpalloc.problem.releases import NEVER, release_us, start_release_us
 RULE = Holds()
 
 
-def promised(kept: int, *jobs: Pending, held_by: str = "over", charged: int = 500) -> Problem:
+def promised(kept: int, *jobs: Pending, held_by: str = "over", charged: int = 500, claim: int = 8) -> Problem:
     """Worked decision 7: a node whose ``kept`` GPUs are protected for 3 h, and all 8 promised to ``gang`` at +3 h.
 
     Budget x (ratio 0.2) has the gang, y (0.5 unless said otherwise) the ``jobs``; ``over`` is over its share.
@@ -28,7 +28,7 @@ def promised(kept: int, *jobs: Pending, held_by: str = "over", charged: int = 50
         ],
         budgets=[
             Budget("x", charged=200, claim=8),
-            Budget("y", charged=charged, claim=8),
+            Budget("y", charged=charged, claim=claim),
             Budget("over", charged=2000),
         ],
     )
@@ -54,9 +54,11 @@ def test_a_timeout_may_end_with_the_promise_and_no_later(timeout_s: int, found: 
     assert blamed(RULE, p, decide(p, start={"d": "n1"})) == found
 
 
-@pytest.mark.parametrize(("charged", "found"), [(1000, [("d",)]), (1001, [])])
-def test_the_protection_of_a_start_ends_it_only_over_its_share(charged: int, found: list[tuple[str, ...]]) -> None:
-    p = promised(7, short(timeout_s=-1), charged=charged)
+@pytest.mark.parametrize(("charged", "claim", "found"), [(1000, 0, [("d",)]), (1001, 0, []), (1001, 8, [("d",)])])
+def test_the_protection_of_a_start_ends_it_only_over_its_share_and_without_a_claim(
+    charged: int, claim: int, found: list[tuple[str, ...]]
+) -> None:
+    p = promised(7, short(timeout_s=-1), charged=charged, claim=claim)
     assert blamed(RULE, p, decide(p, start={"d": "n1"})) == found
 
 

@@ -41,13 +41,15 @@ class Delay:
             room.promise(hold)
         total: Linear = 0
         waiting: list[tuple[Gang, Choice]] = []
+        open_ = [job for job, _ in ctx.partition.blocked if job not in kept]
+        sizes = sorted({int(problem.jobs.gpus_per_replica[job]) for job in open_})
         for job, _ in ctx.partition.blocked:
             if job in kept:
                 total = total + _renewed(ctx, kept[job], room)
                 continue
             own = [np.array(h.nodes, dtype=np.int64) for h in ctx.partition.holds[: ctx.partition.hard] if h.job == job]
             gang = _gang(problem, job, places(problem, job) + own)  # what leaves is counted on a promise's own nodes
-            choices, last = _choices(ctx, job, gang, room, until_us)
+            choices, last = _choices(ctx, job, gang, room, until_us, sizes)
             choice = cost_of_waiting(ctx, gang, choices, last, room, ctx.started(job), by_pool=True)
             total = total + choice.cost
             waiting.append((gang, choice))
@@ -107,20 +109,28 @@ def _latest(problem: Problem, blocked: Sequence[tuple[int, int]]) -> int:
     return max((problem.now_us + (delay // int(size[job]) + 1) * US for job, delay in blocked), default=problem.now_us)
 
 
-def _choices(ctx: ModelContext, job: int, gang: Gang, room: RoomAt, until_us: int) -> tuple[list[Step], int]:
-    """Instants a gang may choose among, and what waiting longer costs: only those at which it may find more room."""
+def _choices(
+    ctx: ModelContext, job: int, gang: Gang, room: RoomAt, until_us: int, sizes: Sequence[int]
+) -> tuple[list[Step], int]:
+    """Instants a gang may choose among, and what waiting longer costs.
+
+    Only those at which it may find more room, or gangs of one of ``sizes`` that it shares its pools with.
+    """
     problem = ctx.problem
+    pools = {int(problem.nodes.pool[nodes[0]]) for nodes in gang.domains}
+    around = np.isin(problem.nodes.pool, sorted(pools)) & (problem.nodes.state == NodeState.READY)
     size, now = int(problem.jobs.size[job]), problem.now_us
 
     def cost(at_us: int) -> int:
         return size * max(0, at_us - now) // US
 
     useful: list[int] = []
-    before: tuple[int, int, tuple[int, ...]] = (0, 0, ())
+    before: object = None
     for at_us in ctx.partition.instants:
-        slots = room.at(at_us) // gang.gpus
-        have = [int(slots[nodes].sum()) for nodes in gang.domains]
-        there = sum(have), -ctx.late_work(at_us), room.doubts(at_us)
+        at = room.at(at_us)
+        have = [int((at[nodes] // gang.gpus).sum()) for nodes in gang.domains]
+        others = [int((at[around] // g).sum()) for g in sizes]
+        there = sum(have), others, ctx.late_work(at_us), room.doubts(at_us)
         if there != before and max(have, default=0) >= gang.replicas:
             useful.append(at_us)
         before = there
