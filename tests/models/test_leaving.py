@@ -187,8 +187,8 @@ def test_two_gangs_that_could_each_start_at_once_wait_for_nothing() -> None:
 
 
 def test_an_instant_may_be_worth_waiting_for_only_beside_another_gang() -> None:
-    # From 2 h on n1 has the four GPUs that four wants, and from 3 h on one more: then both can be there.
-    work = [("two", 2, 1), ("more", 2, 2), ("last", 1, 3), ("stays", 3, 9)]
+    # From 5 h on n1 has the four GPUs that four wants, and from 6 h on one more: then both can be there.
+    work = [("two", 2, 1), ("more", 2, 5), ("last", 1, 6), ("stays", 3, 9)]
     p = problem(
         nodes=[Node("n1")],
         jobs=[
@@ -202,8 +202,8 @@ def test_an_instant_may_be_worth_waiting_for_only_beside_another_gang() -> None:
         budgets=[Budget("x", claim=8), Budget("y", claim=8), Budget("z", claim=8)],
     )
     quo, jobs = status_quo(p), (job_at(p, "one"), job_at(p, "four"))
-    assert promised_delay(p, quo, jobs) == (1 + 4 * 3) * HOUR
-    assert counted(p, asking(p, "one", "four"), quo, "delay") == (1 + 4 * 3) * HOUR
+    assert promised_delay(p, quo, jobs) == (1 + 4 * 6) * HOUR
+    assert counted(p, asking(p, "one", "four"), quo, "delay") == (1 + 4 * 6) * HOUR
 
 
 # -- at random --------------------------------------------------------------------------------------------------------
