@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Protocol
 
 import numpy as np
@@ -151,18 +152,55 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, no
     # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
     inside = [[own for own in gang.domains if ctx.problem.nodes.pool[own[0]] == pool] for gang, _ in here]
     same = all(len(own) == 1 and np.array_equal(own[0], nodes) for own in inside)
-    for g in sorted({gang.gpus for gang, _ in here}):
+    sizes = sorted({gang.gpus for gang, _ in here})
+    for g in sizes:
         for at_us in instants:
-            taken = [
-                (gang.replicas * (gang.gpus // g), held.chosen)
-                for gang, row in here
-                if gang.gpus >= g
-                for held in row
-                if held.at_us <= at_us
-            ]
-            if taken:
+            if taken := _taken(here, g, at_us):
                 const, terms = _slots_on(ctx, nodes, g, at_us, room, doubts=same)
                 ctx.model.add(dot(taken) <= dot(terms) + const)
+    if ctx.partition.fine:
+        for g, larger in combinations(sizes, 2):
+            if larger % g == 0:
+                _share_over_time(ctx, here, (g, larger), instants, nodes, room)
+
+
+def _taken(
+    here: Sequence[tuple[Gang, Sequence[Held]]], g: int, by_us: int, below: int | None = None
+) -> list[tuple[int, cp_model.IntVar]]:
+    """(slots of g GPUs, literal) that gangs of g GPUs and more, and less than ``below``, take by an instant."""
+    return [
+        (gang.replicas * (gang.gpus // g), held.chosen)
+        for gang, row in here
+        if gang.gpus >= g and (below is None or gang.gpus < below)
+        for held in row
+        if held.at_us <= by_us
+    ]
+
+
+def _share_over_time(
+    ctx: ModelContext,
+    here: Sequence[tuple[Gang, Sequence[Held]]],
+    sizes: tuple[int, int],
+    instants: Sequence[int],
+    nodes: IntArray,
+    room: Room,
+) -> None:
+    """A small gang held early can only be where there is room early, and is still there when a large one is held.
+
+    For sizes g | G and instants s < t, with E the nodes that have room for g by s: small gangs held by s and gangs of G
+    held by t take, in slots of g, at most Σ_{n in E} slots of g by t + G/g · Σ_{n not in E} slots of G by t.
+    """
+    g, larger = sizes
+    for early_us, late_us in combinations(instants, 2):
+        small, large = _taken(here, g, early_us, larger), _taken(here, larger, late_us, larger + 1)
+        early = room.at(early_us)[nodes] >= g
+        if not small or not large or early.all():
+            continue
+        const, terms = _slots_on(ctx, nodes[early], g, late_us, room, doubts=False)
+        const_, terms_ = _slots_on(ctx, nodes[~early], larger, late_us, room, doubts=False)
+        each = larger // g
+        load = dot([*small, *((each * n, chosen) for n, chosen in large)])
+        ctx.model.add(load <= dot([*terms, *((each * n, var) for n, var in terms_)]) + const + each * const_)
 
 
 def _slots_on(
