@@ -28,6 +28,10 @@ Linear = cp_model.LinearExpr | int
 T = TypeVar("T")
 
 
+MOST_NODES_BY_POOL = 512
+"""Nodes up to which starts that accept several pools are told apart by pool; beyond, the models grow too big."""
+
+
 class ModelContext:
     """A model under construction: the problem, its layout, its variables, and sums every constraint may use."""
 
@@ -134,6 +138,11 @@ class ModelContext:
                 like = (start.shapes, int(jobs.leaf[j]), int(jobs.priority[j]), int(jobs.min_runtime_s[j]))
                 twins[like, int(jobs.timeout_s[j]), int(jobs.preferred_level[j])].append((int(jobs.order[j]), var))
         for shapes, starts in families.items():
+            if len(shapes) > 1 and len(self.problem.nodes.names) > MOST_NODES_BY_POOL:
+                gangs = [v for s in shapes for v in placed[s]]
+                started = [self.y[start.job, start.mode] for start in starts]
+                self.model.add(cp_model.LinearExpr.sum(gangs) == cp_model.LinearExpr.sum(started))
+                continue
             self._in_shapes(starts, [s for s in shapes if placed[s]])
             for s in shapes:
                 if placed[s]:
@@ -160,7 +169,7 @@ class ModelContext:
             self.in_shape.update({(start.job, start.mode, s): v for s, v in zip(shapes, each, strict=True)})
 
     def shapes_of(self, job: int, mode: Mode) -> list[int]:
-        """Shapes, one a pool, as which a job may start in a mode."""
+        """Shapes, one a pool, as which a job may start in a mode; none where it is not known which it takes."""
         if not self._shapes_of:
             for j, m, s in self.in_shape:
                 self._shapes_of[j, m].append(s)

@@ -81,18 +81,21 @@ def _gangs(ctx: ModelContext, value: Value) -> list[Gang]:
     places: dict[int, list[int]] = defaultdict(list)
     for (s, domain), var in sorted(ctx.z.items()):
         places[s].extend([domain] * value(var))
-    started: dict[int, list[tuple[int, int, Mode]]] = defaultdict(list)
-    for job, mode in ctx.y:
-        for s in ctx.shapes_of(job, mode):
-            if value(ctx.in_shape[job, mode, s]):
-                started[s].append((int(rank[job]), job, mode))
+    started: dict[tuple[int, ...], list[tuple[int, int, Mode]]] = defaultdict(list)
+    for start in ctx.layout.starts:
+        chosen = ctx.y.get((start.job, start.mode))
+        if chosen is None or not value(chosen):
+            continue
+        known = ctx.shapes_of(start.job, start.mode)
+        taken = tuple(s for s in known if value(ctx.in_shape[start.job, start.mode, s])) if known else start.shapes
+        started[taken].append((int(rank[start.job]), start.job, start.mode))
     out = []
-    for s in sorted({*places, *started}):
-        if len(places[s]) != len(started[s]):
+    for shapes, jobs in started.items():
+        free = [(s, d) for s in shapes for d in places[s]]
+        if len(free) != len(jobs):
             raise UnrealisableError("gangs and places differ in number")
-        out += [
-            Gang(job, mode, s, domain) for (_, job, mode), domain in zip(sorted(started[s]), places[s], strict=True)
-        ]
+        for (_, job, mode), (s, domain) in zip(sorted(jobs), free, strict=True):
+            out.append(Gang(job, mode, s, domain))
     return out
 
 

@@ -15,7 +15,7 @@ from cpalloc.models.fit import does_not_fit, eligibility_covers, may_not_fit, ta
 from cpalloc.models.kinds import Partition
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
-from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
+from cpalloc.problem.problem import Action, BoolArray, Decision, JobState, Mode, Problem
 from cpalloc.problem.usage import Usage
 
 
@@ -68,14 +68,19 @@ class _Starts:
         self._ctx = ctx
         order = ctx.problem.jobs.order
         self._all = _Chain(ctx, f"any,{int(mode)}")
-        self._alike: dict[tuple[Hashable, int], _Chain] = {}
+        self._alike: dict[Hashable, _Chain] = {}
+        self._alike_in: dict[Hashable, dict[int, _Chain]] = defaultdict(dict)
         for j in (j for j in members if (j, mode) in ctx.y):
             self._all.append(j, int(order[j]), ctx.y[j, mode])
+            terms = terms_alike(ctx.problem, j)
+            if terms not in self._alike:
+                self._alike[terms] = _Chain(ctx, f"alike{len(self._alike)},{int(mode)}")
+            self._alike[terms].append(j, int(order[j]), ctx.y[j, mode])
             for s in ctx.shapes_of(j, mode):
-                key = terms_alike(ctx.problem, j), ctx.kind(ctx.layout.shapes[s].kind).pool
-                if key not in self._alike:
-                    self._alike[key] = _Chain(ctx, f"alike{len(self._alike)},{int(mode)}")
-                self._alike[key].append(j, int(order[j]), ctx.in_shape[j, mode, s])
+                chains, pool = self._alike_in[terms], ctx.kind(ctx.layout.shapes[s].kind).pool
+                if pool not in chains:
+                    chains[pool] = _Chain(ctx, f"alike{len(self._alike)},{int(mode)},{pool}")
+                chains[pool].append(j, int(order[j]), ctx.in_shape[j, mode, s])
 
     def after(self, job: int) -> list[int]:
         """Jobs ranked worse than a job."""
@@ -85,12 +90,18 @@ class _Starts:
         """Whether any job ranked worse starts; None where there is none."""
         return self._all.any_after(int(self._ctx.problem.jobs.order[job]))
 
-    def any_alike_after(self, job: int) -> Iterator[tuple[int, int, cp_model.IntVar]]:
-        """For every kind of terms and pool, one of the worse-ranked jobs with these, and whether any starts there."""
-        for (_, pool), chain in self._alike.items():
-            begun = chain.any_after(int(self._ctx.problem.jobs.order[job]))
-            if begun is not None:
-                yield chain.jobs[0], pool, begun
+    def any_in_place_of(self, job: int, covers: BoolArray) -> Iterator[cp_model.IntVar]:
+        """Whether worse-ranked jobs start where the job fits: of like terms anywhere, or in the pools where it does."""
+        problem = self._ctx.problem
+        order = int(problem.jobs.order[job])
+        for terms, chain in self._alike.items():
+            other, pools = chain.jobs[0], range(len(problem.pool_names))
+            fits = [pool for pool in pools if takes_place_of(problem, covers, job, other, pool)]
+            within = [chains for pool, chains in self._alike_in[terms].items() if pool in fits]
+            for alike in [chain] if len(fits) == len(pools) else within:
+                begun = alike.any_after(order)
+                if begun is not None:
+                    yield begun
 
 
 class _Chain:
@@ -148,11 +159,7 @@ def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) ->
         if begun is not None and job in partition.firm:
             rows.append((begun, 0))
             continue
-        rows += [
-            (any_, 0)
-            for i, pool, any_ in starts[mode].any_alike_after(job)
-            if takes_place_of(problem, covers, job, i, pool)
-        ]
+        rows += [(begun_, 0) for begun_ in starts[mode].any_in_place_of(job, covers)]
         # Whether there is room to borrow is known only where all that borrows is in the model.
         if begun is not None and (mode is Mode.ALLOCATED or partition.lend):
             state = does_not_fit if job in partition.exact else may_not_fit
