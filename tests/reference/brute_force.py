@@ -199,13 +199,16 @@ class Search:
     # -- reservations kept from the last answer -------------------------------------------------------------------
 
     def _start_release(self, j: int) -> int:
-        """When a job that is allocated from now on surely leaves (policy section 6)."""
+        """When a job that is allocated from now on surely leaves (policy section 6, docs/decisions.md).
+
+        A budget with a claim may need it to keep that, which is not known before all is decided.
+        """
         problem, jobs = self.problem, self.problem.jobs
         began = max(int(jobs.started_us[j]), -1)
         if began < 0:
             began = int(jobs.placed_us[j]) if jobs.placed_us[j] >= 0 else problem.now_us
         out = NEVER if jobs.timeout_s[j] < 0 else began + int(jobs.timeout_s[j]) * US
-        if self._over(self.leaf[j]):
+        if self._over(self.leaf[j]) and self.problem.budgets.claim[self.leaf[j]] == 0:
             out = min(out, problem.now_us + int(jobs.min_runtime_s[j]) * US)
         return out
 
