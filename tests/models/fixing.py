@@ -122,7 +122,8 @@ def told_apart(p: Problem, how: str, rng: Random) -> Partition:
         "watched": replace(base, watched=every),
         "split": replace(base, watched=every, split=True),
         "gangs": replace(base, watched=every, single=some),
+        "apart": replace(base, watched=every, apart=every),
         "exact": replace(base, exact=every),
-        "mixed": replace(base, watched=every, exact=some, single=few),
+        "mixed": replace(base, watched=every, apart=few, exact=some, single=few),
         "firm": replace(base, firm=every),
     }[how]

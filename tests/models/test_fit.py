@@ -64,7 +64,7 @@ def drawn(source: str) -> tuple[tuple[Problem, Decision], ...]:
 
 
 @pytest.mark.parametrize("source", ["tiny", "generated"])
-@pytest.mark.parametrize("how", ["plain", "watched", "split", "gangs", "exact", "mixed"])
+@pytest.mark.parametrize("how", ["plain", "watched", "split", "gangs", "apart", "exact", "mixed"])
 def test_no_decision_is_worth_less_than_the_model_says(how: str, source: str) -> None:
     rng, found = Random(how), 0
     for p, d in drawn(source):
@@ -100,7 +100,7 @@ def test_firmly_nobody_is_passed_over_unseen(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["tiny", "generated"])
-@pytest.mark.parametrize("how", ["plain", "watched", "gangs", "exact"])
+@pytest.mark.parametrize("how", ["plain", "watched", "gangs", "apart", "exact"])
 def test_without_borrowing_the_model_says_no_more_of_what_is_left(how: str, source: str) -> None:
     rng, dropped = Random(how), 0
     for p, d in drawn(source):

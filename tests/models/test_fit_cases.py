@@ -41,10 +41,11 @@ def test_no_room_is_an_excuse_unless_firmly() -> None:
     assert all_of(p, decide(p, start={"second": "n1"})) == {"plain": 0, "watched": 0, "exact": 0, "firm": 16}
 
 
-def test_what_worse_starts_free_only_together_takes_exactness() -> None:
+def test_what_worse_starts_free_only_together_is_seen_where_they_are_told_apart() -> None:
     p = problem(nodes=[Node("n1")], jobs=[Pending("first", gpus=8), Pending("b", gpus=4), Pending("c", gpus=4)])
     d = decide(p, start={"b": "n1", "c": "n1"})
     assert all_of(p, d) == {"plain": 0, "watched": 0, "exact": 16, "firm": 16}
+    assert counted(p, told_apart(p, "apart", Random(0)), d) == 16
 
 
 def test_what_a_worse_gang_gives_back_counts_in_its_domain_once_it_is_told_apart() -> None:

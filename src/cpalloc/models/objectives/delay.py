@@ -31,8 +31,8 @@ class Delay:
     def build(self, ctx: ModelContext) -> tuple[Linear, ...]:
         """What each blocked job of the partition waits at least, traded against starts that stand in its way.
 
-        Jobs held at the same time in one pool share no GPU.
-        Kept promises that nothing in the model can break stand where they are, and are nobody else's room.
+        Jobs held at the same time in one pool share no GPU. Kept promises that nothing in the model can break stand
+        where they are, and are nobody else's room.
         """
         problem, room = ctx.problem, RoomAt(ctx)
         until_us = _latest(problem, ctx.partition.blocked)
