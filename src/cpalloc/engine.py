@@ -13,13 +13,12 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 from threading import Event
 
-import numpy as np
-
+from cpalloc.collector import collector_paused
+from cpalloc.explain.beneficiaries import beneficiaries_of_all
 from cpalloc.explain.reasons import Explainer
 from cpalloc.metrics.fragmentation import fragmentation
 from cpalloc.metrics.occupancy import measures
 from cpalloc.models.base import Violation
-from cpalloc.models.constraints.preemption import beneficiaries
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.round import build
@@ -32,14 +31,14 @@ from cpalloc.problem.decode import (
     read_decision,
     reservation_rows,
 )
-from cpalloc.problem.problem import Action, Decision, JobState, Problem
+from cpalloc.problem.problem import Problem
 from cpalloc.schema import Allocation, CheckReport, Round
 from cpalloc.schema import answer as wire
 from cpalloc.solver.guard import fallback, guard
 from cpalloc.solver.replay import keep
 from cpalloc.solver.results import PartResult, Solution, TierResult
 from cpalloc.solver.solve import solve_problem
-from cpalloc.solver.values import violations
+from cpalloc.solver.values import Values, violations
 from cpalloc.version import __version__
 
 log = logging.getLogger(__name__)
@@ -47,13 +46,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A solved round before it is decoded: for those who stay in Python."""
+    """A solved round before it is decoded: for those who stay in Python.
+
+    ``values`` are the tiers' of the solution's decision, where they have been worked out already.
+    """
 
     compiled: Compiled
     solution: Solution
     broken: tuple[Violation, ...]
     compile_s: float
     kept: Path | None = None
+    values: Values | None = None
 
 
 def solve(round_: Round, *, cancel: Event | None = None) -> Allocation:
@@ -96,13 +99,17 @@ def solve_round(
     compile_s = time.perf_counter() - began
     problem = compiled.problem
     broken: list[Violation]
+    values: Values | None = None
     try:
-        solution, broken = guard(problem, solve_problem(problem, began=began, cancel=cancel))
+        found = solve_problem(problem, began=began, cancel=cancel)
+        values = Values(problem, found.decision)
+        solution, broken = guard(problem, found, values)
     except Exception as error:  # a bug of ours must not cost a cluster its round
         log.exception("the solver failed")
         solution, broken = fallback(problem), [Violation("solver", f"{type(error).__name__}: {error}")]
-    kept = _keep(round_, problem, broken) if broken else None
-    return Solved(compiled, solution, tuple(broken), compile_s, kept)
+    if broken:
+        return Solved(compiled, solution, tuple(broken), compile_s, _keep(round_, problem, broken))
+    return Solved(compiled, solution, (), compile_s, values=values)
 
 
 def _keep(round_: Round, problem: Problem, broken: Sequence[Violation]) -> Path | None:
@@ -149,11 +156,11 @@ def fingerprint(round_: Round) -> str:
     return "sha256:" + hashlib.sha256(json.dumps(doc, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+@collector_paused()
 def _decode(round_: Round, solved: Solved, began: float) -> Allocation:
     problem, solution = solved.compiled.problem, solved.solution
     decision, gap = solution.decision, problem.options.gap
     proved = solution.stop_reason == "proved"
-    victims = np.flatnonzero((decision.action == Action.PREEMPT) & (problem.jobs.state == JobState.EVICTABLE)).tolist()
     warnings = [wire.Warning(code=w.code, path=w.path, message=w.message) for w in solved.compiled.warnings]
     if solved.broken:
         rules = ", ".join(sorted({v.constraint for v in solved.broken}))
@@ -165,7 +172,8 @@ def _decode(round_: Round, solved: Solved, began: float) -> Allocation:
                 f"must end. This is a bug of cpalloc: please report it with the files in {solved.kept}",
             )
         )
-    tiers = tuple(_tier_row(problem, t, decision, gap) for t in solution.tiers)
+    values = Values(problem, decision) if solved.values is None else solved.values
+    tiers = tuple(_tier_row(problem, t, values[t.name], gap) for t in solution.tiers)
     return Allocation(
         schema_version=1,
         request_fingerprint=fingerprint(round_),
@@ -176,9 +184,9 @@ def _decode(round_: Round, solved: Solved, began: float) -> Allocation:
         decisions=decisions(
             problem,
             decision,
-            [_given(job) for job in solved.compiled.jobs],
+            solved.compiled.jobs,
             Explainer(problem, decision, proved=proved).reasons(),
-            {j: beneficiaries(problem, decision, j) for j in victims},
+            beneficiaries_of_all(problem, decision),
         ),
         budgets=budget_rows(problem, decision),
         tiers=tiers,
@@ -204,17 +212,8 @@ def _seconds(problem: Problem, seconds: float) -> float:
     return 0.0 if problem.options.deterministic else round(seconds, 6)
 
 
-def _given(job: object) -> tuple[wire.DecisionPlacement, ...] | None:
-    """Where the request says a job runs, in wire form."""
-    running = getattr(job, "running", None)
-    if running is None:
-        return None
-    return tuple(wire.DecisionPlacement(node=e.node, gpus=e.gpus) for e in running.placement)
-
-
-def _tier_row(problem: Problem, tier: TierResult, decision: Decision, gap: Fraction) -> wire.TierRow:
-    """A tier as the answer tells it: the decision's value, the bound proved, the gap at which the tier was settled."""
-    final = OBJECTIVES[tier.name].evaluate(problem, decision)
+def _tier_row(problem: Problem, tier: TierResult, final: Sequence[int], gap: Fraction) -> wire.TierRow:
+    """A tier as the answer tells it: the decision's values, the bound proved, the gap at which the tier was settled."""
     parts = tuple(
         wire.TierPart(
             name=part.name,

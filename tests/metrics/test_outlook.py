@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ from builders import HOUR, Budget, Node, Pending, Running, job_at, problem
 from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.metrics.outlook import Nearby, Outlook
 from cpalloc.problem.compile import compile_round
-from cpalloc.problem.problem import US, JobState, Problem, status_quo
+from cpalloc.problem.problem import US, JobState, Mode, Problem, status_quo
+from cpalloc.problem.releases import NEVER, release_us
+from cpalloc.solver.greedy import greedy
 
 OVER = Budget("over", charged=2000)
 
@@ -93,3 +97,18 @@ def test_earliest_and_ready_are_the_first_instants_of_all(seed: int) -> None:
             count = slots[able[0]]
             first = [instants[int(np.flatnonzero(slots[:, n] >= count[n])[0])] for n in range(len(count))]
             assert nearby.ready_us(job, count, instants[able[0]]).tolist() == first
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_job_looked_at_alone_leaves_when_its_release_says(seed: int) -> None:
+    told, rng = compile_round(generate(GeneratorConfig(nodes=64, seed=seed))).problem, np.random.default_rng(seed)
+    timeout_s = rng.choice([-1, 0, HOUR, 30 * HOUR, NEVER // US, NEVER // US - 2 * 10**9, 10**15], len(told.jobs))
+    claim = told.budgets.claim // rng.choice([1, 2, 10**9], len(told.budgets.claim))
+    told = replace(
+        told, jobs=replace(told.jobs, timeout_s=timeout_s), budgets=replace(told.budgets, claim=claim.astype(np.int64))
+    )
+    for decision in (status_quo(told), greedy(told)):
+        outlook = Outlook(told, decision)
+        for job in np.flatnonzero(decision.mode == Mode.ALLOCATED).tolist():
+            (at_us,) = outlook.releases(np.array([job])).tolist()
+            assert at_us == min(NEVER, release_us(told, decision, job))

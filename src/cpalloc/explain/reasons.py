@@ -7,21 +7,18 @@ starts, without protection; the first that answers gives the reason.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from functools import cached_property
 
 import numpy as np
 
+from cpalloc.explain.starts import MAX_BLOCKERS, Starts
+from cpalloc.explain.states import Room, State, States
 from cpalloc.problem.grants import borrowed, granted
-from cpalloc.problem.problem import Action, Decision, Hold, IntArray, JobState, Mode, NodeState, Problem
+from cpalloc.problem.problem import Action, Decision, Hold, IntArray, JobState, Mode, Problem
 from cpalloc.problem.releases import start_release_us
-from cpalloc.problem.usage import Usage
-
-MAX_BLOCKERS = 5
-"""Jobs named as being in the way, the largest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +31,6 @@ class Reason:
     missing_gpus: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The domain that comes closest to holding a gang, and the replicas it takes."""
-
-    fits: bool
-    level: int
-    domain: int
-    pool: int
-    slots: int
-
-
 class Explainer:
     """Answers for one decision; like jobs share their look-ups."""
 
@@ -52,17 +38,19 @@ class Explainer:
         self.problem, self.decision, self.proved = problem, decision, proved
         self.promises: Mapping[int, Hold] = {h.job: h for h in decision.reservations}
         self.granted, self.borrowed = granted(problem, decision), borrowed(problem, decision)
-        self.now = Usage.of(problem, decision)
-        self.without_starts = Usage.of(problem, decision, without=set(decision.placement))
-        self._by_size: list[int] | None = None
-        self._own: dict[tuple[int, int], Usage] = {}
-        self._rooms: dict[object, Room] = {}
-        self._open = self._without_protection()
+        self.states = States(problem, decision)
+        self.starts = Starts(problem, decision)
+        self._caps: dict[tuple[int, Mode], list[tuple[int, int, int]]] = {}
+        self._suitable: dict[int, int] = {}
+        self._nearby: dict[tuple[int, int, int | None], list[int]] = {}
 
     def reasons(self) -> dict[int, Reason]:
         """The reason of every waiting job."""
-        waiting = np.flatnonzero(self.decision.action == Action.WAIT).tolist()
-        return {j: self.reason(j) for j in waiting}
+        waiting = np.flatnonzero(self.decision.action == Action.WAIT)
+        jobs = self.problem.jobs
+        # Budget by budget in its order: the state without a job's betters follows from that of the job before.
+        found = {j: self.reason(j) for j in waiting[np.lexsort((jobs.order[waiting], jobs.leaf[waiting]))].tolist()}
+        return {j: found[j] for j in waiting.tolist()}
 
     def reason(self, job: int) -> Reason:
         """The reason of one waiting job."""
@@ -73,7 +61,7 @@ class Explainer:
         capped = self._cap(job)
         if capped is not None:
             return capped
-        room = self.room(job, self.now, "now")
+        room = self.states.now.room(job)
         need = int(problem.jobs.replicas[job])
         missing = max(0, need - room.slots) * int(problem.jobs.gpus_per_replica[job])
         promise = self.promises.get(job)
@@ -88,22 +76,18 @@ class Explainer:
     def _cap(self, job: int) -> Reason | None:
         """The job's caps stop it in every mode it may have."""
         problem = self.problem
-        budgets, jobs = problem.budgets, problem.jobs
-        size, found = int(jobs.size[job]), None
-        for mode, may, have in (
-            (Mode.ALLOCATED, jobs.may_allocate[job], self.granted),
-            (Mode.BORROWED, jobs.may_borrow[job], self.borrowed),
-        ):
+        jobs = problem.jobs
+        leaf, size, found = int(jobs.leaf[job]), int(jobs.size[job]), None
+        for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[job]), (Mode.BORROWED, jobs.may_borrow[job])):
             if not may:
                 continue
             stopped = None
-            for vertex, cap in budgets.caps_above(int(jobs.leaf[job]), mode):
-                used = int(have[list(budgets.leaves_below[vertex])].sum())
+            for vertex, cap, used in self._caps_of(leaf, mode):
                 if used + size > cap:
                     kind = "allocated" if mode is Mode.ALLOCATED else "borrowed"
                     stopped = Reason(
                         "budget_limit",
-                        f"budget {budgets.names[vertex]} may hold {cap} {kind} GPUs and holds {used}; "
+                        f"budget {problem.budgets.names[vertex]} may hold {cap} {kind} GPUs and holds {used}; "
                         f"this job needs {size} more",
                         missing_gpus=used + size - cap,
                     )
@@ -128,7 +112,7 @@ class Explainer:
     def _fits(self, job: int, room: Room) -> Reason:
         """It would fit, and yet waits: kept free for others, or nobody knows."""
         where = self._where(room.level, room.domain)
-        reserved = self._reserved(job, self.now)
+        reserved = self._reserved(job, self.states.now)
         if reserved is not None:
             return reserved
         leaf = int(self.problem.jobs.leaf[job])
@@ -138,19 +122,14 @@ class Explainer:
             return Reason("not_proved", f"may fit in {where}; time ran out before it was placed or ruled out")
         return Reason("claim", f"would fit in {where} now, but better claims are served first ({self._claim(leaf)})")
 
-    def _reserved(self, job: int, usage: Usage) -> Reason | None:
+    def _reserved(self, job: int, state: State) -> Reason | None:
         """In a state of the cluster it would fit, but only on GPUs held for a blocked gang that it may outstay."""
-        jobs = self.problem.jobs
-        if not jobs.may_allocate[job] or jobs.may_borrow[job]:
+        jobs, reservations = self.problem.jobs, self.decision.reservations
+        if not reservations or not jobs.may_allocate[job] or jobs.may_borrow[job]:
             return None
         release = start_release_us(self.problem, job)
-        holds = [h for h in self.decision.reservations if h.job != job and release > h.starts_us]
-        slots = usage.slots_all(job)
-        if not holds or self._best(job, slots) < jobs.replicas[job]:
-            return None
-        for hold in holds:
-            slots[list(hold.nodes)] = 0
-        if self._best(job, slots) >= jobs.replicas[job]:
+        holds = tuple(h for h in reservations if h.job != job and release > h.starts_us)
+        if not holds or not state.room(job).fits or state.room(job, beside=holds).fits:
             return None
         hold = min(holds, key=lambda h: int(jobs.rank[h.job]))
         name, until = jobs.ids[hold.job], self._clock(hold.starts_us)
@@ -161,16 +140,10 @@ class Explainer:
             (name,),
         )
 
-    def _best(self, job: int, slots: IntArray) -> int:
-        """Most replicas in one domain and pool."""
-        level, width = int(self.problem.jobs.required_level[job]), max(1, len(self.problem.pool_names))
-        where = self.problem.topology.domain_of[level] * width + self.problem.nodes.pool
-        return int(np.bincount(where, weights=slots).max(initial=0)) if len(slots) else 0
-
     def _does_not_fit(self, job: int, room: Room, missing: int) -> Reason:
         jobs, need = self.problem.jobs, self._need(job)
         where = self._where(room.level, room.domain)
-        free = int(self.now.free_gpus[self.problem.eligibility[jobs.eligibility[job]]].sum())
+        free = self._free_suitable(int(jobs.eligibility[job]))
         if free >= jobs.size[job]:
             scope = "one GPU type" if room.level == 0 else f"one {self.problem.topology.levels[room.level]}"
             return Reason(
@@ -180,7 +153,7 @@ class Explainer:
                 (),
                 missing,
             )
-        reserved = self._reserved(job, self.without_starts)
+        reserved = self._reserved(job, self.states.without_starts)
         if reserved is not None:
             return reserved
         took = self._takers(job)
@@ -192,7 +165,7 @@ class Explainer:
                 names,
                 missing,
             )
-        if self.room(job, self._open, "open").fits:
+        if self.states.open.room(job).fits:
             blockers = self._blockers(room.level, room.domain)
             return Reason(
                 "protected",
@@ -206,78 +179,63 @@ class Explainer:
 
     def _takers(self, job: int) -> tuple[str, tuple[str, ...], str] | None:
         """Starts of this round without which the job would fit: its own budget's better ones, or other budgets'."""
-        jobs, placement = self.problem.jobs, self.decision.placement
-        if not placement or not self.room(job, self.without_starts, "without").fits:
+        jobs, ids = self.problem.jobs, self.problem.jobs.ids
+        if not self.decision.placement or not self.states.without_starts.room(job).fits:
             return None
-        leaf, order = int(jobs.leaf[job]), int(jobs.order[job])
-        own = [j for j in placement if jobs.leaf[j] == leaf and jobs.order[j] < order]
-        if own:
-            key = (leaf, max(int(jobs.order[j]) for j in own))
-            if key not in self._own:
-                self._own[key] = Usage.of(self.problem, self.decision, without=set(own))
-            if self.room(job, self._own[key], key).fits:
-                best = sorted(own, key=lambda j: (-int(jobs.size[j]), j))[:MAX_BLOCKERS]
-                verb = "go" if len(own) > 1 else "goes"
-                return "order", tuple(jobs.ids[j] for j in best), f"{self._names(best)} of the same budget {verb} first"
-        if self._by_size is None:
-            self._by_size = sorted(placement, key=lambda j: (-int(jobs.size[j]), j))
-        best = list(islice((j for j in self._by_size if jobs.leaf[j] != leaf), MAX_BLOCKERS))
-        names = tuple(jobs.ids[j] for j in best)
-        return "claim", names, f"better claims took the GPUs ({self._names(best)}; {self._claim(leaf)})"
+        leaf = int(jobs.leaf[job])
+        better = self.starts.better(leaf, int(jobs.order[job]))
+        if better and self.states.without_best(leaf, self.starts.of_leaf(leaf)[:better]).room(job).fits:
+            best = self.starts.largest_of(leaf, better)
+            verb = "go" if better > 1 else "goes"
+            return "order", tuple(ids[j] for j in best), f"{self._names(best)} of the same budget {verb} first"
+        best = self.starts.largest_beside(leaf)
+        who = f"better claims took the GPUs ({self._names(best)}; {self._claim(leaf)})"
+        return "claim", tuple(ids[j] for j in best), who
 
     # -- look-ups -------------------------------------------------------------------------------------------------
 
-    def room(self, job: int, usage: Usage, tag: object) -> Room:
-        """The domain that takes most replicas of a job in a state of the cluster."""
-        jobs = self.problem.jobs
-        key = (
-            tag,
-            int(jobs.eligibility[job]),
-            int(jobs.gpus_per_replica[job]),
-            int(jobs.replicas[job]),
-            int(jobs.required_level[job]),
-            int(jobs.max_per_node[job]),
-            bool(jobs.exclusive[job]),
-            bool(jobs.same_gpu_group[job]),
-            jobs.resources[job].tobytes(),
-        )
-        if key not in self._rooms:
-            level = int(jobs.required_level[job])
-            width = max(1, len(self.problem.pool_names))
-            slots = usage.slots_all(job)
-            where = self.problem.topology.domain_of[level] * width + self.problem.nodes.pool
-            total = np.bincount(where, weights=slots).astype(np.int64) if len(slots) else np.zeros(1, dtype=np.int64)
-            best = int(total.argmax())
-            self._rooms[key] = Room(
-                bool(total[best] >= jobs.replicas[job]), level, best // width, best % width, int(total[best])
-            )
-        return self._rooms[key]
+    def _caps_of(self, leaf: int, mode: Mode) -> list[tuple[int, int, int]]:
+        """(vertex, cap, GPUs held below it) of every cap on a mode above a leaf."""
+        if (leaf, mode) not in self._caps:
+            budgets, have = self.problem.budgets, self.granted if mode is Mode.ALLOCATED else self.borrowed
+            self._caps[leaf, mode] = [
+                (vertex, cap, int(have[list(budgets.leaves_below[vertex])].sum()))
+                for vertex, cap in budgets.caps_above(leaf, mode)
+            ]
+        return self._caps[leaf, mode]
 
-    def _without_protection(self) -> Usage:
-        """The cluster with nothing protected: every job on ready nodes gone."""
-        usage = Usage(self.problem)
-        nodes = self.problem.nodes
-        ready = nodes.state == NodeState.READY
-        usage.free_gpus = np.where(ready, nodes.healthy, 0)
-        usage.free_devices = [m if r else 0 for m, r in zip(nodes.healthy_devices, ready.tolist(), strict=True)]
-        usage.free_resources = np.where(ready[:, None], nodes.resources, 0)
-        usage.clear_company()
-        return usage
+    def _free_suitable(self, eligibility: int) -> int:
+        """Free GPUs on the nodes of an eligibility class."""
+        if eligibility not in self._suitable:
+            free = self.states.now.usage.free_gpus
+            self._suitable[eligibility] = int(free[self.problem.eligibility[eligibility]].sum())
+        return self._suitable[eligibility]
+
+    @cached_property
+    def _protected(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Job, node and GPUs of every replica of a kept job that may not be preempted."""
+        jobs = self.problem.jobs
+        kept = np.flatnonzero((self.decision.action == Action.KEEP) & (jobs.state == JobState.FIXED)).tolist()
+        rows = [(j, rep.node, rep.gpus) for j in kept for rep in jobs.placement[j] if rep.node >= 0]
+        table = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
+        return table[:, 0], table[:, 1], table[:, 2]
 
     def _blockers(self, level: int, domain: int, until_us: int | None = None) -> list[int]:
         """Protected jobs in a domain, largest first; those whose protection ends by ``until_us`` if given."""
-        jobs = self.problem.jobs
-        held: dict[int, int] = defaultdict(int)
-        for j in np.flatnonzero((self.decision.action == Action.KEEP) & (jobs.state == JobState.FIXED)).tolist():
-            if until_us is not None and not self.problem.now_us < jobs.protected_until_us[j] <= until_us:
-                continue
-            for rep in jobs.placement[j]:
-                if rep.node >= 0 and self.problem.topology.domain_of[level, rep.node] == domain:
-                    held[j] += rep.gpus
-        return sorted(held, key=lambda j: (-held[j], j))[:MAX_BLOCKERS]
+        if (level, domain, until_us) not in self._nearby:
+            job, node, gpus = self._protected
+            inside = self.problem.topology.domain_of[level, node] == domain
+            if until_us is not None:
+                end_us = self.problem.jobs.protected_until_us[job]
+                inside &= (self.problem.now_us < end_us) & (end_us <= until_us)
+            found, of = np.unique(job[inside], return_inverse=True)
+            held = np.zeros(len(found), dtype=np.int64)
+            np.add.at(held, of, gpus[inside])
+            self._nearby[level, domain, until_us] = found[np.lexsort((found, -held))][:MAX_BLOCKERS].tolist()
+        return self._nearby[level, domain, until_us]
 
     def _room_in(self, job: int, promise: Hold) -> int:
-        slots = self.now.slots_all(job)
+        slots = self.states.now.usage.slots_all(job)
         inside = self.problem.topology.domain_of[promise.level] == promise.domain
         return int(slots[inside & (self.problem.nodes.pool == self.problem.nodes.pool[promise.nodes[0]])].sum())
 
@@ -301,7 +259,7 @@ class Explainer:
         owed, charged = int(budgets.owed[leaf]), int(budgets.charged[leaf])
         ratio = f"ratio {charged / owed:.3f}" if owed else "owed nothing"
         return (
-            f"budget {budgets.leaf_names[leaf]}, {ratio}, has {int(self.granted[leaf])} of the "
+            f"budget {budgets.names[budgets.leaf_vertex[leaf]]}, {ratio}, has {int(self.granted[leaf])} of the "
             f"{int(budgets.claim[leaf])} GPUs it can claim"
         )
 

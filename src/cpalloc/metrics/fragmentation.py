@@ -6,7 +6,7 @@ the time to place go beyond it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -65,11 +65,27 @@ class Fragmentation:
 
 
 @dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots of one size in every (domain, pool) of a level; K of these, M slots.
+
+    ``free`` are those in the usable free GPUs, ``count`` those in all in-service GPUs, shape (K,). ``step`` has the
+    step at which each of the latter becomes available, (domain, pool) by (domain, pool) and ascending in each, shape
+    (M,); ``first`` is where each of them begins in it.
+    """
+
+    free: IntArray
+    count: IntArray
+    first: IntArray
+    step: IntArray
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """What the shapes are measured on; N nodes, G in-service GPUs, T distinct instants.
 
     ``release[first[n]:first[n + 1]]`` are the steps, ascending, at which the in-service GPUs of node ``n`` become
-    available, as indices into ``instants_us`` (microseconds from now, ascending).
+    available, as indices into ``instants_us`` (microseconds from now, ascending). ``slots`` are those worked out so
+    far, by GPUs and level: shapes that differ in replicas, weight or pool only share them.
     """
 
     use: NodeUse
@@ -77,6 +93,7 @@ class Room:
     first: IntArray
     release: IntArray
     instants_us: IntArray
+    slots: dict[tuple[int, int], Slots] = field(default_factory=dict)
 
 
 def room_after(problem: Problem, decision: Decision) -> Room:
@@ -109,24 +126,22 @@ def room_after(problem: Problem, decision: Decision) -> Room:
     )
 
 
+def slots_of(problem: Problem, room: Room, shape: Shape) -> Slots:
+    """Slots of a shape's replicas, by the (domain, pool) of its level: a gang spans neither domains nor GPU types."""
+    size = shape.gpus_per_replica, shape.level
+    if size not in room.slots:
+        room.slots[size] = _slots(problem, room, *size)
+    return room.slots[size]
+
+
 def placeable_now(problem: Problem, room: Room, shape: Shape) -> int:
     """Copies of a shape that fit together in the usable free GPUs.
 
-    ``Σ_(domain, pool) ⌊ Σ_(n in domain, pool) ⌊usable_free_n / g⌋ / R ⌋`` over the domains of the shape's level, since
-    a gang spans neither domains nor GPU types. Exact: replicas of one size do not compete for anything else.
+    ``Σ_(domain, pool) ⌊ Σ_(n in domain, pool) ⌊usable_free_n / g⌋ / R ⌋`` over the domains of the shape's level.
+    Exact: replicas of one size do not compete for anything else.
     """
-    slots = np.where(_nodes_of(problem, shape), room.use.usable_free // shape.gpus_per_replica, 0)
-    group, groups = _groups(problem, shape.level)
-    return int((_sum_by(group, slots, groups) // shape.replicas).sum())
-
-
-def stranded_gpus(problem: Problem, room: Room, shape: Shape) -> int:
-    """Free GPUs of the shape's pools that it cannot use now: ``free - copies x size``, in GPUs.
-
-    Free GPUs next to a job with exclusive nodes are free and of no use to anyone, hence stranded for every shape.
-    """
-    free = int(room.use.free[_nodes_of(problem, shape)].sum())
-    return free - placeable_now(problem, room, shape) * shape.size
+    free = slots_of(problem, room, shape).free[_may_use(problem, shape)]
+    return int((free // shape.replicas).sum())
 
 
 def time_to_place_s(problem: Problem, room: Room, shape: Shape) -> int:
@@ -135,34 +150,28 @@ def time_to_place_s(problem: Problem, room: Room, shape: Shape) -> int:
     A node offers its k-th slot of g GPUs when its k·g-th GPU becomes available; a (domain, pool) hosts the gang with
     its R-th slot; the answer is the earliest of these, at most ``max_min_runtime`` (also where it never fits).
     """
-    wanted = np.flatnonzero(_nodes_of(problem, shape))
-    slots = (room.first[wanted + 1] - room.first[wanted]) // shape.gpus_per_replica
-    node = np.repeat(wanted, slots)
-    nth = np.arange(len(node), dtype=np.int64) - np.repeat(np.cumsum(slots) - slots, slots) + 1
-    step = room.release[room.first[node] + nth * shape.gpus_per_replica - 1]
-    group, groups = _groups(problem, shape.level)
-    steps = len(room.instants_us)
-    ordered = np.sort(group[node] * steps + step)
-    count = np.bincount(group[node], minlength=groups)
-    able = np.flatnonzero(count >= shape.replicas)
+    slots, mine = slots_of(problem, room, shape), _may_use(problem, shape)
+    able = slots.first[mine][slots.count[mine] >= shape.replicas]
     cap = problem.policy.max_min_runtime_s
     if not len(able):
         return cap
-    filled_by = ordered[(np.cumsum(count) - count)[able] + shape.replicas - 1] % steps
-    return min(cap, -(-int(room.instants_us[filled_by.min()]) // US))
+    hosts = int(slots.step[able + shape.replicas - 1].min())
+    return min(cap, -(-int(room.instants_us[hosts]) // US))
 
 
 def shape_fits(problem: Problem, room: Room) -> tuple[ShapeFit, ...]:
-    """All shapes of the mix, in its order."""
-    return tuple(
-        ShapeFit(
-            shape=shape,
-            placeable_now=placeable_now(problem, room, shape),
-            stranded_gpus=stranded_gpus(problem, room, shape),
-            time_to_place_s=time_to_place_s(problem, room, shape),
-        )
-        for shape in problem.shape_mix
-    )
+    """All shapes of the mix, in its order.
+
+    Free GPUs of its pools that a shape cannot use now, ``free - copies x size``, are stranded; those next to a job with
+    exclusive nodes are free and of no use to anyone, hence stranded for every shape.
+    """
+    free = _sum_by(problem.nodes.pool, room.use.free, len(problem.pool_names)).tolist()
+    fits = []
+    for shape in problem.shape_mix:
+        copies = placeable_now(problem, room, shape)
+        free_gpus = sum(free) if shape.pool < 0 else free[shape.pool]
+        fits.append(ShapeFit(shape, copies, free_gpus - copies * shape.size, time_to_place_s(problem, room, shape)))
+    return tuple(fits)
 
 
 def largest_gangs(problem: Problem, usable: IntArray) -> tuple[LargestGang, ...]:
@@ -268,10 +277,24 @@ def _releases(problem: Problem, held: Holdings, serving: IntArray, first: IntArr
     return np.maximum(flat, np.repeat(whole_node, serving))
 
 
-def _nodes_of(problem: Problem, shape: Shape) -> BoolArray:
-    """Nodes of the pools a shape may use, shape (N,)."""
-    pool = problem.nodes.pool
-    return np.ones(len(pool), dtype=np.bool_) if shape.pool < 0 else pool == shape.pool
+def _slots(problem: Problem, room: Room, gpus: int, level: int) -> Slots:
+    group, groups = _groups(problem, level)
+    per_node = (room.first[1:] - room.first[:-1]) // gpus
+    node = np.repeat(np.arange(len(per_node)), per_node)
+    nth = np.arange(len(node), dtype=np.int64) - np.repeat(np.cumsum(per_node) - per_node, per_node) + 1
+    step = room.release[room.first[node] + nth * gpus - 1]
+    count, steps = _sum_by(group, per_node, groups), max(1, len(room.instants_us))
+    return Slots(
+        free=_sum_by(group, room.use.usable_free // gpus, groups),
+        count=count,
+        first=np.cumsum(count) - count,
+        step=np.sort(group[node] * steps + step) % steps,
+    )
+
+
+def _may_use(problem: Problem, shape: Shape) -> slice:
+    """The (domain, pool) of the shape's level that it may use, of those that :func:`_groups` numbers."""
+    return slice(None) if shape.pool < 0 else slice(shape.pool, None, len(problem.pool_names))
 
 
 def _groups(problem: Problem, level: int) -> tuple[IntArray, int]:

@@ -81,14 +81,13 @@ def holdings(problem: Problem, decision: Decision) -> Holdings:
     kind = _kinds(problem, decision)
     release_us = _releases(problem, decision, kind)
     holders = np.flatnonzero(kind >= 0)
-    places = [
-        decision.placement[j] if starts else problem.jobs.placement[j]
-        for j, starts in zip(holders.tolist(), (decision.action[holders] == Action.START).tolist(), strict=True)
-    ]
+    placed = problem.jobs.placement
+    starts = (decision.action[holders] == Action.START).tolist()
+    places = [decision.placement[j] if new else placed[j] for j, new in zip(holders.tolist(), starts, strict=True)]
     replicas = [replica for place in places for replica in place]
-    job = np.repeat(holders, np.fromiter(map(len, places), np.int64, len(places)))
-    node = np.fromiter((replica.node for replica in replicas), np.int64, len(replicas))
-    gpus = np.fromiter((replica.gpus for replica in replicas), np.int64, len(replicas))
+    job = np.repeat(holders, np.array([len(place) for place in places], dtype=np.int64))
+    node = np.array([replica.node for replica in replicas], dtype=np.int64)
+    gpus = np.array([replica.gpus for replica in replicas], dtype=np.int64)
     if (node < 0).any():
         present = np.flatnonzero(node >= 0)
         job, node, gpus = job[present], node[present], gpus[present]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cpalloc.problem.grants import granted
-from cpalloc.problem.problem import Action, BoolArray, Decision, IntArray, Mode, NodeState, Problem
-from cpalloc.problem.releases import NEVER, start_release_us, timeout_us
+from cpalloc.problem.problem import US, Action, BoolArray, Decision, IntArray, Mode, NodeState, Problem
+from cpalloc.problem.releases import NEVER
 from cpalloc.problem.replicas import by_node
+
+_BEYOND_S = 5 * 10**12
+"""Seconds after which it is later than NEVER, whenever they begin; in microseconds an array still holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,19 @@ class Stays:
     gpus: IntArray
     devices: tuple[int, ...]
     resources: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """When jobs that run allocated leave, by job; shape (J,) each, nothing of use where a job does not.
+
+    ``at_us`` by their own terms (NEVER: nothing says so). ``yields``: they may have to once their protection has ended,
+    which is ``end_us``.
+    """
+
+    at_us: IntArray
+    yields: BoolArray
+    end_us: IntArray
 
 
 class Outlook:
@@ -38,42 +53,32 @@ class Outlook:
         self.promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
         self.stays = _stays(problem, decision)
         self.first = np.searchsorted(self.stays.node, np.arange(len(problem.nodes.names) + 1))
-        self._surplus = granted(problem, decision) - problem.budgets.claim
-        self._leaves: dict[int, tuple[int, int | None]] = {}
+        self._surplus: list[int] = (granted(problem, decision) - problem.budgets.claim).tolist()
+        self._leaves = _leaves(problem, decision)
 
     def over(self, nodes: IntArray) -> Nearby:
         """The outlook of some nodes."""
         return Nearby(self, nodes)
 
-    def releases(self, jobs: Sequence[int]) -> dict[int, int]:
+    def releases(self, jobs: IntArray) -> IntArray:
         """Instant by which each of some allocated jobs has left; NEVER where nothing says so.
 
         Jobs of a budget over its share leave when their protection ends, earliest first, as long as the budget keeps
         its claim without all of them; the others at their timeout.
         """
-        leaf, size = self.problem.jobs.leaf, self.problem.jobs.size
-        known = {j: self._leaves_at(j) for j in jobs}
-        out = {j: at_us for j, (at_us, _) in known.items()}
+        out, end_us = self._leaves.at_us[jobs], self._leaves.end_us[jobs]
+        may = np.flatnonzero(self._leaves.yields[jobs])
+        may = may[np.lexsort((jobs[may], end_us[may]))]
+        leaf, size = self.problem.jobs.leaf[jobs[may]].tolist(), self.problem.jobs.size[jobs[may]].tolist()
         spare: dict[int, int] = {}
-        for end_us, j in sorted((end_us, j) for j, (_, end_us) in known.items() if end_us is not None):
-            at = int(leaf[j])
-            left = spare.setdefault(at, int(self._surplus[at]))
-            if size[j] <= left:
-                spare[at] = left - int(size[j])
-                out[j] = min(out[j], end_us)
+        gone = []
+        for i, at, gpus in zip(may.tolist(), leaf, size, strict=True):
+            left = spare.setdefault(at, self._surplus[at])
+            if gpus <= left:
+                spare[at] = left - gpus
+                gone.append(i)
+        out[gone] = np.minimum(out[gone], end_us[gone])
         return out
-
-    def _leaves_at(self, job: int) -> tuple[int, int | None]:
-        """When a job leaves by its own terms, and when it may have to once its protection ends."""
-        if job not in self._leaves:
-            problem, jobs, decision = self.problem, self.problem.jobs, self.decision
-            if decision.action[job] == Action.START or decision.promoted[job]:
-                self._leaves[job] = start_release_us(problem, job), None
-            else:
-                over = problem.budgets.over_share(int(jobs.leaf[job]))
-                end_us = max(problem.now_us, int(jobs.protected_until_us[job])) if over else None
-                self._leaves[job] = max(problem.now_us, timeout_us(problem, job)), end_us
-        return self._leaves[job]
 
 
 class Nearby:
@@ -93,10 +98,8 @@ class Nearby:
         nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         self._rows = np.repeat(first, count) + nth
         self._at = np.repeat(np.arange(len(nodes)), count)
-        job = stays.job[self._rows]
-        releases = outlook.releases(np.unique(job).tolist())
-        # What is later than NEVER is no instant that anybody asks about.
-        self._release = np.array([min(releases[j], NEVER) for j in job.tolist()], dtype=np.int64)
+        jobs, of = np.unique(stays.job[self._rows], return_inverse=True)
+        self._release = outlook.releases(jobs)[of]
         now_us = outlook.problem.now_us
         self.instants: IntArray = np.unique(np.append(self._release[self._release < NEVER], now_us))
 
@@ -173,6 +176,33 @@ class Nearby:
             if len(nodes.groups[n]) > 1:
                 out[i] = 0 if free[i] < 0 else sum((free[i] & m).bit_count() // g for m in nodes.groups[n])
         return out
+
+
+def _leaves(problem: Problem, decision: Decision) -> Leaves:
+    """For all jobs at once what :mod:`cpalloc.problem.releases` says of one."""
+    jobs, budgets, now_us = problem.jobs, problem.budgets, problem.now_us
+    runs = np.flatnonzero(decision.mode == Mode.ALLOCATED)
+    leaf, started_us, placed_us = jobs.leaf[runs], jobs.started_us[runs], jobs.placed_us[runs]
+    over = (budgets.charged[leaf] > budgets.owed[leaf]) | (budgets.owed[leaf] == 0)
+    fresh = (decision.action[runs] == Action.START) | decision.promoted[runs]
+    began_us = np.where(started_us >= 0, started_us, placed_us)
+    began_us = np.where(fresh & (started_us < 0) & (placed_us < 0), now_us, began_us)
+    at_us = _after(began_us, jobs.timeout_s[runs])
+    ends = fresh & over & (budgets.claim[leaf] == 0)
+    at_us = np.where(ends, np.minimum(at_us, _after(now_us, jobs.min_runtime_s[runs])), at_us)
+    nothing = np.zeros(len(jobs), dtype=np.int64)
+    out = Leaves(at_us=nothing.copy(), yields=nothing > 0, end_us=nothing.copy())
+    out.at_us[runs] = np.where(fresh, at_us, np.maximum(at_us, now_us))
+    out.yields[runs] = over & ~fresh
+    out.end_us[runs] = np.maximum(jobs.protected_until_us[runs], now_us)
+    return out
+
+
+def _after(began_us: IntArray | int, span_s: IntArray) -> IntArray:
+    """Instants some seconds later; NEVER where that is later still, or the span is below 0 and there is none."""
+    later_us = np.minimum(began_us + np.minimum(span_s, _BEYOND_S) * US, NEVER)
+    after: IntArray = np.where(span_s < 0, NEVER, later_us)
+    return after
 
 
 def _stays(problem: Problem, decision: Decision) -> Stays:

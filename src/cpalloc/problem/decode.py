@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from fractions import Fraction
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from cpalloc.problem.compile.promises import read_holds
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import US, Action, Decision, JobState, Mode, Problem, Replica
 from cpalloc.schema import answer as wire
+from cpalloc.schema.request import Job
 
 _ACTION = {
     Action.WAIT: "wait",
@@ -49,34 +51,30 @@ def devices(mask: int) -> tuple[int, ...]:
 def decisions(
     problem: Problem,
     decision: Decision,
-    wire_placements: Sequence[tuple[wire.DecisionPlacement, ...] | None],
+    given: Sequence[Job],
     reasons: Mapping[int, WaitReason],
     beneficiaries: Mapping[int, tuple[int, ...]],
 ) -> tuple[wire.Decision, ...]:
     """One decision a job, sorted by id.
 
-    ``wire_placements`` are the placements of running jobs as the request gave them: kept jobs never move.
+    ``given`` are the jobs as the request has them, in the problem's order: kept jobs stay where it says they run.
     """
     jobs, promises = problem.jobs, {h.job: h for h in decision.reservations}
     positions, blocked = _positions(problem, decision), set(decision.blocked)
+    protected_until = _protected_until(problem, decision)
+    start, keep, wait = int(Action.START), int(Action.KEEP), int(Action.WAIT)
+    modes = decision.mode.tolist()
     out = []
-    for j, job_id in enumerate(jobs.ids):
-        action = Action(int(decision.action[j]))
-        fields: dict[str, object] = {"job": job_id, "action": _ACTION[action]}
-        if action in (Action.START, Action.KEEP):
-            starts = action is Action.START
-            fields["mode"] = _MODE[Mode(int(decision.mode[j]))]
-            fields["placement"] = placement(problem, decision.placement[j]) if starts else wire_placements[j]
-            fields["protected_until"] = _protected_until(problem, decision, j)
-            if action is Action.KEEP:
+    for j, action in enumerate(decision.action.tolist()):
+        fields: dict[str, object] = {"job": jobs.ids[j], "action": _ACTION[action]}
+        if action in (start, keep):
+            starts = action == start
+            fields["mode"] = _MODE[modes[j]]
+            fields["placement"] = placement(problem, decision.placement[j]) if starts else _given(given[j])
+            fields["protected_until"] = protected_until.get(j)
+            if not starts:
                 fields["promoted"] = bool(decision.promoted[j])
-        elif action in (Action.PREEMPT, Action.LOST):
-            fields["requeue"] = bool(jobs.resumable[j])
-            fields["lost_gpu_seconds"] = int(jobs.lost_gpu_seconds[j])
-            if action is Action.PREEMPT:
-                fields["beneficiaries"] = tuple(jobs.ids[b] for b in beneficiaries.get(j, ()))
-                fields["forced"] = _FORCED.get(JobState(int(jobs.state[j])))
-        else:
+        elif action == wait:
             why = reasons[j]
             fields["blocked"] = j in blocked
             fields["position"] = positions.get(j)
@@ -85,8 +83,21 @@ def decisions(
             fields["reason"] = wire.Reason(
                 code=why.code, message=why.message, blockers=why.blockers, missing_gpus=why.missing_gpus
             )
+        else:
+            fields["requeue"] = bool(jobs.resumable[j])
+            fields["lost_gpu_seconds"] = int(jobs.lost_gpu_seconds[j])
+            if action == Action.PREEMPT:
+                fields["beneficiaries"] = tuple(jobs.ids[b] for b in beneficiaries.get(j, ()))
+                fields["forced"] = _FORCED.get(JobState(int(jobs.state[j])))
         out.append(wire.Decision.model_validate(fields))
     return tuple(out)
+
+
+def _given(job: Job) -> tuple[wire.DecisionPlacement, ...] | None:
+    """Where the request says a job runs, in wire form."""
+    if job.running is None:
+        return None
+    return tuple(wire.DecisionPlacement(node=e.node, gpus=e.gpus) for e in job.running.placement)
 
 
 def placement(problem: Problem, replicas: Sequence[Replica]) -> tuple[wire.DecisionPlacement, ...]:
@@ -97,13 +108,14 @@ def placement(problem: Problem, replicas: Sequence[Replica]) -> tuple[wire.Decis
     )
 
 
-def _protected_until(problem: Problem, decision: Decision, job: int) -> object:
+def _protected_until(problem: Problem, decision: Decision) -> dict[int, datetime]:
+    """When the protection ends of the jobs that run allocated after the round."""
     jobs = problem.jobs
-    if decision.mode[job] != Mode.ALLOCATED:
-        return None
-    if decision.action[job] == Action.START or decision.promoted[job]:
-        return from_us(problem.now_us + int(jobs.min_runtime_s[job]) * US)
-    return from_us(int(jobs.protected_until_us[job]))
+    allocated = np.flatnonzero(decision.mode == Mode.ALLOCATED)
+    fresh = ((decision.action == Action.START) | decision.promoted)[allocated]
+    from_now_us = problem.now_us + jobs.min_runtime_s[allocated] * US
+    until_us = np.where(fresh, from_now_us, jobs.protected_until_us[allocated])
+    return dict(zip(allocated.tolist(), map(from_us, until_us.tolist()), strict=True))
 
 
 def _positions(problem: Problem, decision: Decision) -> dict[int, int]:

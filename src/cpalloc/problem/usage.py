@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from cpalloc.problem.problem import Action, Decision, IntArray, JobState, Problem, Replica
+from cpalloc.problem.problem import Action, BoolArray, Decision, IntArray, JobState, Problem, Replica
 
 
 class Usage:
@@ -30,7 +31,6 @@ class Usage:
         self.free_gpus: IntArray = problem.nodes.free_gpus.copy()
         self.free_devices: list[int] = list(problem.nodes.free_devices)
         self.free_resources: IntArray = problem.nodes.free_resources.copy()
-        self.running_on: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
         self._rows: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         self._exclusive: list[bool] = problem.jobs.exclusive.tolist()
         self._started_on: Counter[int] = Counter()
@@ -39,13 +39,18 @@ class Usage:
         self._shut: dict[int, tuple[int, int]] = {}
         held = problem.held
         columns = zip(held.job.tolist(), held.node.tolist(), held.gpus.tolist(), held.devices, strict=True)
+        there: list[tuple[int, int]] = []
         for row, (job, n, gpus, mask) in enumerate(columns):
             self._rows[job].append((row, n, gpus, mask))
-            self._comes(job, n)
+            there.append((job, n))
         state = problem.jobs.state
         for job in np.flatnonzero((state == JobState.FIXED) | (state == JobState.STOPPING)).tolist():
-            for n in {rep.node for rep in problem.jobs.placement[job] if rep.node >= 0}:
-                self._comes(job, n)
+            there += [(job, n) for n in {rep.node for rep in problem.jobs.placement[job]} if n >= 0]
+        nodes = np.array([n for _, n in there], dtype=np.int64)
+        self.running_on: IntArray = np.bincount(nodes, minlength=len(problem.nodes.names))
+        for job, n in there:
+            if self._exclusive[job]:
+                self._shuts(n)
 
     @classmethod
     def of(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> Usage:
@@ -58,6 +63,15 @@ class Usage:
             if job not in without:
                 usage.place(job, placement)
         return usage
+
+    def copy(self) -> Usage:
+        """The same state, to go on from without touching this one."""
+        other = copy.copy(self)  # what the problem says is shared
+        other.free_gpus, other.free_resources = self.free_gpus.copy(), self.free_resources.copy()
+        other.free_devices, other.running_on = list(self.free_devices), self.running_on.copy()
+        other._started_on, other._lone_on = self._started_on.copy(), self._lone_on.copy()
+        other._shut = dict(self._shut)
+        return other
 
     def evict(self, job: int) -> None:
         """An evictable job leaves."""
@@ -109,9 +123,11 @@ class Usage:
             self._started_on[n] += sign
             if sign < 0:
                 self._goes(job, n)
+        needs = self.problem.jobs.resources[job]
         for rep in placement:
             self._free(rep.node, -sign * rep.gpus, rep.devices)
-            self.free_resources[rep.node] -= sign * self.problem.jobs.resources[job]
+            if len(needs):
+                self.free_resources[rep.node] -= sign * needs
         for n in touched:
             if sign > 0:
                 self._comes(job, n)
@@ -130,10 +146,14 @@ class Usage:
         """A job is on a node now; the first that has it to itself shuts it."""
         self.running_on[n] += 1
         if self._exclusive[job]:
-            self._lone_on[n] += 1
-            if n not in self._shut:
-                self._shut[n] = int(self.free_gpus[n]), self.free_devices[n]
-                self.free_gpus[n], self.free_devices[n] = 0, min(self.free_devices[n], 0)
+            self._shuts(n)
+
+    def _shuts(self, n: int) -> None:
+        """A job is on a node now that has it to itself."""
+        self._lone_on[n] += 1
+        if n not in self._shut:
+            self._shut[n] = int(self.free_gpus[n]), self.free_devices[n]
+            self.free_gpus[n], self.free_devices[n] = 0, min(self.free_devices[n], 0)
 
     def _goes(self, job: int, n: int) -> None:
         """A job is no longer on a node; the last that had it to itself opens it."""
@@ -169,18 +189,28 @@ class Usage:
         """:meth:`slots` of every node; shape (N,)."""
         problem, jobs = self.problem, self.problem.jobs
         eligible = problem.eligibility[jobs.eligibility[job]]
-        if jobs.exclusive[job] or jobs.same_gpu_group[job]:
-            out = np.zeros(len(eligible), dtype=np.int64)
-            for n in np.flatnonzero(eligible).tolist():
-                out[n] = self.slots(job, n)
-            return out
-        out = self.free_gpus // int(jobs.gpus_per_replica[job])
+        if jobs.exclusive[job]:
+            eligible = eligible & (self.running_on == 0)
+        g = int(jobs.gpus_per_replica[job])
+        out = self._slots_in_groups(g, eligible) if jobs.same_gpu_group[job] else self.free_gpus // g
         for r, need in enumerate(jobs.resources[job].tolist()):
             if need:
                 out = np.minimum(out, self.free_resources[:, r] // need)
         if jobs.max_per_node[job]:
             out = np.minimum(out, int(jobs.max_per_node[job]))
         return np.where(eligible, np.maximum(out, 0), 0)
+
+    def _slots_in_groups(self, g: int, among: BoolArray) -> IntArray:
+        """Replicas of g GPUs inside single GPU groups of some nodes; 0 where devices are unknown; shape (N,)."""
+        out = np.zeros(len(among), dtype=np.int64)
+        known: dict[tuple[int, tuple[int, ...]], int] = {}  # most nodes are built alike and many are as full
+        for n in np.flatnonzero(among).tolist():
+            like = self.free_devices[n], self.problem.nodes.groups[n]
+            if like not in known:
+                free, groups = like
+                known[like] = 0 if free < 0 else sum((free & mask).bit_count() // g for mask in groups)
+            out[n] = known[like]
+        return out
 
     def best_domain(self, job: int) -> tuple[int, int] | None:
         """(pool, domain of the required level) with room for the whole gang, the tightest first; None if none has."""

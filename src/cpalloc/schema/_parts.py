@@ -31,7 +31,7 @@ _PLACEHOLDERS: dict[type[BaseModel], dict[str, Any]] = {
 _NODE_ATTRIBUTES = frozenset(Node.model_fields) - {"name", "domains"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry(Generic[M]):
     """An entry of a list: its index, its name or id, the model, and the fields that did not parse.
 

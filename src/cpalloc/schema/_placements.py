@@ -16,6 +16,8 @@ ABSENT_PERCENT = 5
 """Most running GPUs, in per cent, that may be on nodes absent from the snapshot."""
 
 _SECOND = timedelta(seconds=1)
+_LONGEST_S = (datetime.max - datetime.min) // _SECOND
+"""No two instants are further apart."""
 
 
 @dataclass(slots=True)
@@ -51,14 +53,15 @@ def placement_issues(parts: Parts) -> Iterator[Issue]:
         running = entry.item.running
         if running is None:
             continue
-        base = join_path(parts.jobs.path, entry.index)
+        base = f"{parts.jobs.path}[{entry.index}]"
         if leaves_ok is not None and "budget" not in entry.bad and entry.item.budget not in leaves_ok[0]:
             yield _budget_issue(entry.item.budget, leaves_ok[1], base)
-        held = sum(place.num_gpus for place in running.placement)
+        gpus = [place.num_gpus for place in running.placement]
+        held = sum(gpus)
         running_gpus += held
-        absent_gpus += sum(place.num_gpus for place in running.placement if place.node not in uses)
+        absent_gpus += sum(n for place, n in zip(running.placement, gpus, strict=True) if place.node not in uses)
         yield from _amount_issues(entry, running, held, parts.now, base)
-        yield from _replica_issues(entry, running, base)
+        yield from _replica_issues(entry, gpus, base)
         yield from _device_issues(running, uses, f"{base}.running.placement")
     if nodes_whole and running_whole and absent_gpus * 100 > running_gpus * ABSENT_PERCENT:
         yield Issue(
@@ -103,7 +106,7 @@ def _amount_issues(entry: Entry[Job], running: Running, held: int, now: datetime
             if amount * len(running.placement) > MAX_GPU_SECONDS:
                 where = join_path(base, "resources_per_replica", name)
                 yield Issue("too_large", where, "times the replicas is more than 10^15")
-    if now is None:
+    if now is None or held * _LONGEST_S <= MAX_GPU_SECONDS:
         return
     for name in ("placed_at", "started_at", "allocated_since"):
         since: datetime | None = getattr(running, name)
@@ -111,18 +114,18 @@ def _amount_issues(entry: Entry[Job], running: Running, held: int, now: datetime
             yield Issue("too_large", f"{base}.running.{name}", f"with {held} GPUs is more than 10^15 GPU-seconds ago")
 
 
-def _replica_issues(entry: Entry[Job], running: Running, base: str) -> Iterator[Issue]:
+def _replica_issues(entry: Entry[Job], gpus: list[int], base: str) -> Iterator[Issue]:
+    """As many replicas as the job has, each with the GPUs of one; ``gpus`` are those of the placement's entries."""
     job = entry.item
-    if "replicas" not in entry.bad and len(running.placement) != job.replicas:
-        message = f"has {len(running.placement)} entries for {job.replicas} replicas; give one entry a replica"
+    if "replicas" not in entry.bad and len(gpus) != job.replicas:
+        message = f"has {len(gpus)} entries for {job.replicas} replicas; give one entry a replica"
         yield Issue("replica_count", f"{base}.running.placement", message)
     if "gpus_per_replica" in entry.bad:
         return
-    for k, place in enumerate(running.placement):
-        if place.num_gpus != job.gpus_per_replica:
+    for k, count in enumerate(gpus):
+        if count != job.gpus_per_replica:
             where = join_path(base, "running", "placement", k, "gpus")
-            message = f"holds {place.num_gpus} GPUs for a replica of {job.gpus_per_replica}"
-            yield Issue("replica_size", where, message)
+            yield Issue("replica_size", where, f"holds {count} GPUs for a replica of {job.gpus_per_replica}")
 
 
 def _device_issues(running: Running, uses: dict[str, _Use | None], base: str) -> Iterator[Issue]:

@@ -84,7 +84,9 @@ def format_instant(value: datetime) -> str:
     >>> format_instant(parse_instant("2026-11-29T12:00:00.5Z"))
     '2026-11-29T12:00:00.500000Z'
     """
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return value.isoformat().removesuffix("+00:00") + "Z"
 
 
 def parse_duration(value: object) -> int:

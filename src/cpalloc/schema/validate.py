@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cpalloc.collector import collector_paused
 from cpalloc.errors import InputError, Issue
 from cpalloc.schema._parts import parts_of_document, parts_of_round
 from cpalloc.schema._snapshot import snapshot_issues_of
@@ -16,6 +17,7 @@ from cpalloc.schema.answer import Allocation
 from cpalloc.schema.request import CLUSTER_NEEDS, CLUSTER_TAKES, Round
 
 
+@collector_paused()
 def parse_round(document: Mapping[str, Any] | str | bytes) -> Round:
     """Read a round and check that its snapshot can be trusted.
 

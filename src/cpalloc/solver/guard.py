@@ -10,19 +10,19 @@ from cpalloc.models.base import Violation
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.problem import Decision, Problem, status_quo
 from cpalloc.solver.results import PartResult, Solution, TierResult
-from cpalloc.solver.values import violations
+from cpalloc.solver.values import Values, violations
 
 
-def guard(problem: Problem, solution: Solution) -> tuple[Solution, list[Violation]]:
+def guard(problem: Problem, solution: Solution, values: Values | None = None) -> tuple[Solution, list[Violation]]:
     """The solution if it breaks nothing; else the status quo with forced ends, and what was broken.
 
     Tier values are recomputed: a tier whose final value exceeds what later tiers had to respect, or lies below its
-    proven bound, is a bug of ours as well.
+    proven bound, is a bug of ours as well. ``values`` are the decision's, where the caller has use for them afterwards.
     """
+    values = Values(problem, solution.decision) if values is None else values
     broken = violations(problem, solution.decision)
     for tier in solution.tiers:
-        values = OBJECTIVES[tier.name].evaluate(problem, solution.decision)
-        for part, value in zip(tier.parts, values, strict=True):
+        for part, value in zip(tier.parts, values[tier.name], strict=True):
             if value > part.limit:
                 broken.append(Violation("tier", f"{tier.name}.{part.name} is {value}, over its limit {part.limit}"))
             if part.bound is not None and value < part.bound and part.limit == part.best:

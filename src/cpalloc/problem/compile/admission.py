@@ -21,11 +21,12 @@ def eligible_nodes(job: Job, hw: Hardware) -> BoolArray:
     """Nodes of any state a job may use by type, labels and exclusions; shape (N,)."""
     ok = np.ones(len(hw.names), dtype=np.bool_)
     if job.gpu_types is not None:
-        accepted = [i for i, p in enumerate(hw.pool_names) if p in set(job.gpu_types)]
-        ok &= np.isin(hw.pool, accepted)
-    if job.node_selector:
-        wanted = job.node_selector.items()
-        ok &= np.array([all(labels.get(k) == v for k, v in wanted) for labels in hw.labels], dtype=np.bool_)
+        accepted = set(job.gpu_types)
+        ok &= np.array([p in accepted for p in hw.pool_names], dtype=np.bool_)[hw.pool]
+    for label in job.node_selector.items():
+        there = np.zeros(len(ok), dtype=np.bool_)
+        there[list(hw.labelled.get(label, ()))] = True
+        ok &= there
     for name in job.exclude_nodes:
         if name in hw.index:
             ok[hw.index[name]] = False
@@ -53,13 +54,13 @@ def empty_slots(job: Job, hw: Hardware, gpus: IntArray, devices: tuple[int, ...]
     return slots
 
 
-def fits_empty(job: Job, slots: IntArray, pool: IntArray, topology: Topology) -> bool:
-    """Whether some domain of the required level and one pool has room for every replica."""
+def pools_empty(job: Job, slots: IntArray, pool: IntArray, topology: Topology) -> list[int]:
+    """Pools in which some domain of the required level has room for every replica."""
     level = topology.level_index(job.topology.required) if job.topology.required else 0
     domain = topology.domain_of[level]
-    width = int(pool.max(initial=0)) + 1
-    room = np.bincount(domain * width + pool, weights=slots) if len(slots) else np.zeros(1)
-    return bool(room.max(initial=0) >= job.replicas)
+    width, domains = int(pool.max(initial=0)) + 1, int(domain.max(initial=-1)) + 1
+    room = np.bincount(domain * width + pool, weights=slots, minlength=domains * width).reshape(domains, width)
+    return [int(p) for p in np.flatnonzero(room.max(axis=0, initial=0) >= job.replicas)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,9 @@ def where(job: Job, hw: Hardware, topology: Topology) -> Where:
     if job.replicas * job.gpus_per_replica > MAX_GPUS:
         return Where(False, ready, frozenset(), needs)
     slots = np.where(ready, empty_slots(job, hw, hw.healthy, hw.healthy_devices), 0)
-    now = frozenset(p for p in pools if fits_empty(job, slots * (hw.pool == p), hw.pool, topology))
-    ever = fits_empty(job, np.where(eligible, empty_slots(job, hw, hw.gpus), 0), hw.pool, topology)
-    return Where(ever, ready, now, needs)
+    now = pools_empty(job, slots, hw.pool, topology)
+    ever = pools_empty(job, np.where(eligible, empty_slots(job, hw, hw.gpus), 0), hw.pool, topology)
+    return Where(bool(ever), ready, frozenset(now), needs)
 
 
 def refusal(
@@ -126,7 +127,7 @@ def refusal(
     if not eligible.any():
         return Refusal("never_fits", _nowhere(job))
     slots = np.where(eligible, empty_slots(job, hw, hw.gpus), 0)
-    if fits_empty(job, slots, hw.pool, topology):
+    if pools_empty(job, slots, hw.pool, topology):
         return None
     return Refusal("never_fits", _too_large(job, slots, hw, topology))
 

@@ -86,5 +86,8 @@ class CompileCache:
         return ground
 
     def _read(self, job: Job) -> Asked:
-        kind = self._kinds.setdefault(kind_key(job), Kind(job))
+        key = kind_key(job)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = Kind(job)
         return Asked(job, kind, read_terms(job))

@@ -10,6 +10,7 @@ from itertools import compress
 
 import numpy as np
 
+from cpalloc.collector import collector_paused
 from cpalloc.entitlement import projected_ratio_key
 from cpalloc.errors import InputError, Issue
 from cpalloc.metrics.shape_mix import default_shape_mix
@@ -54,6 +55,7 @@ class Compiled:
     jobs: tuple[Job, ...]
 
 
+@collector_paused()
 def compile_round(round_: Round, *, cache: CompileCache | None = None, trusted: bool = False) -> Compiled:
     """Compile a round.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,7 +24,10 @@ def mask_of(devices: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The nodes themselves, before any job is looked at; arrays as in :class:`Nodes`."""
+    """The nodes themselves, before any job is looked at; arrays as in :class:`Nodes`.
+
+    ``labelled`` are the indices of the nodes with a label of some value, by (label, value).
+    """
 
     names: tuple[str, ...]
     index: Mapping[str, int]
@@ -37,6 +41,14 @@ class Hardware:
     resources: IntArray
     groups: tuple[tuple[int, ...], ...]
     labels: tuple[Mapping[str, str], ...]
+    labelled: Mapping[tuple[str, str], Sequence[int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        labelled: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for n, labels in enumerate(self.labels):
+            for label in labels.items():
+                labelled[label].append(n)
+        object.__setattr__(self, "labelled", dict(labelled))
 
 
 def hardware(nodes: Sequence[Node], asked_for: Iterable[str]) -> Hardware:
