@@ -14,9 +14,10 @@ from cpalloc.models.round import build
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Options, Problem, status_quo
 from cpalloc.solver.hints import hint_of
+from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.placing import GreedyState, domain_and_pool, place, slots_now, within_caps
 from cpalloc.solver.prune import prune
-from cpalloc.solver.run import Run, Status, minimise
+from cpalloc.solver.run import minimise
 from cpalloc.solver.values import violations
 
 ONE_WORKER = Options(workers=1, deterministic=True, deterministic_limit=10.0)

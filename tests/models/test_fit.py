@@ -22,7 +22,8 @@ from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Decision, JobState, Mode, Problem
 from cpalloc.schema import parse_round
-from cpalloc.solver.run import Status, minimise
+from cpalloc.solver.outcome import Status
+from cpalloc.solver.run import minimise
 from models.fixing import ONE_WORKER, any_decision, counted, fixed, told_apart, without_lent
 from reference.tiny_rounds import tiny_doc
 

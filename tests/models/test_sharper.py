@@ -18,7 +18,7 @@ from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES, delay
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
 from cpalloc.problem.problem import US, Decision, JobState, Mode, Problem, Shape, status_quo
-from cpalloc.solver.run import Status
+from cpalloc.solver.outcome import Status
 from models.fixing import any_decision, counted, fixed, least
 
 SPLIT = Partition(split=True)

@@ -69,7 +69,7 @@ def test_outside_everything_stays(family: str, seed: int, monkeypatch: pytest.Mo
             ctx.model.add(ctx.term(OBJECTIVES[tier])[0] <= OBJECTIVES[tier].evaluate(problem, decision)[0])
         run = minimise(ctx.model, expression, options=problem.options, limit_s=3.0)
         assert run.found  # the decision itself is a solution
-        assert run.solver.objective_value <= OBJECTIVES["preemption"].evaluate(problem, decision)[0]
+        assert run.objective <= OBJECTIVES["preemption"].evaluate(problem, decision)[0]
         found = realise(ctx, run.value)
         outside = {j: reps for j, reps in decision.placement.items() if not any(rep.node in nodes for rep in reps)}
         assert {j: found.placement[j] for j in outside} == outside

@@ -16,7 +16,8 @@ from cpalloc.models.variables import ModelContext
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import JobState, Problem
 from cpalloc.schema import parse_round
-from cpalloc.solver.run import Run, Status, minimise
+from cpalloc.solver.outcome import Run, Status
+from cpalloc.solver.run import minimise
 from cpalloc.solver.settled import MOST_SETS, settled
 from models.fixing import ONE_WORKER
 from reference.tiny_rounds import tiny_doc

@@ -17,8 +17,8 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Mode, Problem
 from cpalloc.solver.greedy import greedy
+from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.results import Clock, Solution
-from cpalloc.solver.run import Run, Status
 from cpalloc.solver.solve import solve_problem
 from cpalloc.solver.strict import StrictOrder
 from cpalloc.solver.values import violations

@@ -2,7 +2,9 @@
 
 For a gang of R replicas of g GPUs and increasing instants t_k, choosing t_k needs a domain whose nodes have the slots
 by then: Σ_n ⌊(room_n(t_k) − GPUs of starts still in the way at t_k) / g⌋ ≥ R. ``room`` counts everything that may have
-left by t_k, so the cheapest choice never exceeds the exact value.
+left by t_k, so the cheapest choice never exceeds the exact value. It only grows with time, so that whoever is held by
+t_k has its slots at every later instant too: the row of t_k counts all choices up to it, which leaves the linear
+relaxation no gain in mixing early choices with late ones.
 """
 
 from __future__ import annotations
@@ -121,6 +123,7 @@ def cost_of_waiting(
     pools: dict[int, list[IntArray]] = {}
     for nodes in gang.domains:
         pools.setdefault(int(ctx.problem.nodes.pool[nodes[0]]) if by_pool else -1, []).append(nodes)
+    before: dict[tuple[int, int], list[cp_model.IntVar]] = {}
     for step in choices:
         for pool, domains in pools.items():
             where = _domains_with_room(ctx, gang, domains, step.at_us, room)
@@ -128,7 +131,15 @@ def cost_of_waiting(
                 continue
             chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}" + (f"#{pool}" if len(pools) > 1 else ""))
             if where is not True:
-                ctx.model.add(dot([(1, h) for h in where]) >= chosen)
+                inside = []
+                for i, slots in where.items():
+                    name = f"{gang.label}@{step.at_us},{i}"
+                    inside.append(chosen if len(where) == 1 else ctx.model.new_bool_var(name))
+                    by_now = before.setdefault((pool, i), [])
+                    by_now.append(inside[-1])
+                    ctx.model.add(slots >= dot([(gang.replicas, h) for h in by_now]))
+                if len(where) > 1:
+                    ctx.model.add(dot([(1, h) for h in inside]) >= chosen)
             held.append(Held(step.at_us, pool, chosen))
             terms.append((step.cost, chosen))
     last = ctx.model.new_bool_var(f"{gang.label}@last")
@@ -235,9 +246,9 @@ def _slots_on(
 
 def _domains_with_room(
     ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room
-) -> list[cp_model.IntVar] | bool:
-    """A literal per domain that may hold the gang at an instant; True where one does whatever starts."""
-    out = []
+) -> dict[int, Linear] | bool:
+    """Slots by an instant of the domains that may hold the gang then; True where one does whatever starts."""
+    out: dict[int, Linear] = {}
     slots_of = room.at(at_us) // gang.gpus
     for i, nodes in enumerate(domains):
         if int(slots_of[nodes].sum()) < gang.replicas:
@@ -245,9 +256,7 @@ def _domains_with_room(
         const, terms = _slots_on(ctx, nodes, gang.gpus, at_us, room)
         if const + sum(min(0, x) for x, _ in terms) >= gang.replicas:
             return True
-        holds = ctx.model.new_bool_var(f"{gang.label}@{at_us},{i}")
-        ctx.model.add(dot(terms) + const >= gang.replicas).only_enforce_if(holds)
-        out.append(holds)
+        out[i] = dot(terms) + const
     return out
 
 

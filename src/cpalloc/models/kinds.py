@@ -52,8 +52,9 @@ class Partition:
         Jobs whose replicas are a kind of their own (locality, gangs that pass others over).
     holds, hard
         Reservations that bind new allocated work, ``hard`` of them kept from the last answer.
-    served
-        Blocked jobs that the round starts instead of promising them something: they start.
+    served, ready
+        Blocked jobs that the round starts instead of promising them something: they start. Those that it leaves room
+        for at once: they start, or could.
     instants, by_release
         Allocated starts that are in the way beyond different ones of these (sorted, microseconds) are told apart, by
         the instant they leave or by the end of their protection.
@@ -80,6 +81,7 @@ class Partition:
     holds: tuple[Hold, ...] = ()
     hard: int = 0
     served: frozenset[int] = frozenset()
+    ready: frozenset[int] = frozenset()
     instants: tuple[int, ...] = ()
     by_release: bool = False
     blocked: tuple[tuple[int, int], ...] = ()

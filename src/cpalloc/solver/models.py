@@ -17,8 +17,9 @@ from cpalloc.models.variables import Linear, ModelContext
 from cpalloc.problem.problem import Decision, JobState, Problem
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.incumbent import Incumbent
+from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.results import Clock
-from cpalloc.solver.run import Run, Status, minimise
+from cpalloc.solver.run import minimise
 
 VARIABLES_PER_S = 8_000
 """Variables built in a second, as measured at 1,000 nodes (docs/benchmarks.md); only to stay within the time limit."""
@@ -111,8 +112,16 @@ class Models:
         run = minimise(model, expression, options=options, limit_s=limit_s, hint=hint, cancel=self.cancel)
         if run.status is Status.INFEASIBLE and doubt:
             run = minimise(model, expression, options=options, limit_s=limit_s, presolve=False)
+        return self._counted(run)
+
+    def any(self, model: CpModel, limit_s: float) -> Run:
+        """Look for any solution of a model, without presolve: where there is none, that need not be asked again."""
+        options = self.problem.options
+        return self._counted(minimise(model, 0, options=options, limit_s=limit_s, presolve=False, cancel=self.cancel))
+
+    def _counted(self, run: Run) -> Run:
         self.solve_s += run.seconds
-        self.clock.used_deterministic += run.solver.deterministic_time
+        self.clock.used_deterministic += run.deterministic
         return run
 
     # -- time ---------------------------------------------------------------------------------------------------------

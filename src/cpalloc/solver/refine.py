@@ -65,10 +65,10 @@ def tell_apart(
             passed = set()  # as many may be passed over
         if firmly:
             firm |= passed
-        elif not passed <= watched:
+        elif not passed <= watched or not _worse_gangs(problem, candidate, passed) <= single:
+            if watched:
+                single |= _worse_gangs(problem, candidate, passed)
             watched |= _behind_whom(problem, candidate, passed if not watched else None)
-        elif not (gangs := _worse_gangs(problem, candidate, passed)) <= single:
-            single |= gangs
         elif not passed <= apart:
             apart |= passed
         else:

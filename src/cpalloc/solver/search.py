@@ -18,17 +18,17 @@ from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import inverted, weight
 from cpalloc.models.variables import ModelContext
-from cpalloc.problem.problem import Decision
+from cpalloc.problem.problem import Action, Decision
 from cpalloc.solver.exchange import give_to_others
 from cpalloc.solver.greedy import in_order
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
+from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.refine import tell_apart
 from cpalloc.solver.regions import partition_of, regions
 from cpalloc.solver.repair import uninvert
-from cpalloc.solver.run import Run, Status
 from cpalloc.solver.values import violations
 
 log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class Search:
                 inside.model.add(inside.term(OBJECTIVES[tier])[0] <= limit)
             expression = inside.term(OBJECTIVES[goal.tier])[goal.part]
             run = self.models.run(inside, expression, max(0.01, min(left(), REGION_S)), doubt=False)
-            if not run.found or run.solver.objective_value >= before:
+            if run.objective is None or run.objective >= before:
                 return
             seen, last = self._take(inside, run, goal), partition
             partition = self._told_apart(partition, goal, seen, firmly=True)
@@ -206,7 +206,7 @@ class Search:
 
     def _took(self, run: Run) -> float:
         """What a solve took, in the unit of budgets."""
-        return run.solver.deterministic_time if self.problem.options.deterministic else run.seconds
+        return run.deterministic if self.problem.options.deterministic else run.seconds
 
     def _value(self, goal: Goal) -> int:
         return self.best.values[goal.tier][goal.part]
@@ -228,7 +228,7 @@ class Search:
         if candidate is not pruned and not broken and goal.tier in PLACED:
             # Where the exchange cost what the solution had reached, who serves whom must be told apart after all.
             value = OBJECTIVES[goal.tier].evaluate(self.problem, candidate)[goal.part]
-            broken = violations(self.problem, pruned) if value > round(run.solver.objective_value) else broken
+            broken = violations(self.problem, pruned) if run.objective is not None and value > run.objective else broken
         if self.models.hurry() or "inversion" not in self.best.tiers[:upto]:
             return _Seen(candidate, broken, victims)
         passed = inverted(self.problem, candidate)
@@ -245,10 +245,12 @@ class Search:
         """Look for decisions with the preemptions of a solution, or fewer, telling apart whatever shows to matter.
 
         The models are small, and what they tell apart the whole model need not; their bounds say nothing about it.
+        Where a solution only breaks a rule about who is where, the same starts are first tried in other places.
         What inverts a job is forbidden whether the job would fit or not: that is often no loss, and costs nothing.
         """
         models = self.models
         last = replace(models.partition, stays=models.evictable() - seen.victims)
+        same_starts = True
         for _ in range(NARROW_ROUNDS):
             narrow = self._told_apart(last, goal, seen, firmly=True)
             if narrow == last or left() <= 0.01 or models.cancelled():
@@ -257,7 +259,12 @@ class Search:
             expression = inside.term(OBJECTIVES[goal.tier])[goal.part]
             if bound is not None and not isinstance(expression, int):
                 inside.model.add(expression >= bound)
+            if same_starts := same_starts and bool(seen.broken) and seen.candidate is not None:
+                _start_the_same(inside, seen.candidate)
             run = models.run(inside, expression, max(0.01, left()), near=seen.candidate, doubt=False)
+            if same_starts and not run.found:
+                same_starts = False
+                continue
             if not run.found:
                 break
             seen, last = self._take(inside, run, goal), narrow
@@ -289,3 +296,9 @@ class Search:
             inversion=self.best.most("inversion"),
             firmly=firmly,
         )
+
+
+def _start_the_same(ctx: ModelContext, decision: Decision) -> None:
+    """Leave nothing to decide but where."""
+    for (j, mode), var in ctx.y.items():
+        ctx.model.add(var == int(decision.action[j] == Action.START and decision.mode[j] == mode))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from ortools.sat.python.cp_model import CpModel
 
+from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import JobState, Problem
-from cpalloc.solver.run import Run, Status
+from cpalloc.solver.outcome import Run, Status
 
 MOST_SETS = 3
 """Sets of victims looked for; where there are more, nothing is settled."""
 
 
 def settled(
-    ctx: ModelContext, problem: Problem, victims: frozenset[int], solve: Callable[[CpModel], Run]
+    ctx: ModelContext,
+    problem: Problem,
+    victims: frozenset[int],
+    solve: Callable[[CpModel], Run],
+    bounds: Sequence[int | None] = (),
 ) -> tuple[frozenset[int], frozenset[int]] | None:
     """Evictable jobs that every solution of a model keeps, and those that every one preempts.
 
@@ -27,6 +32,8 @@ def settled(
     ----------
     solve
         Looks for any solution of a model.
+    bounds
+        What the parts of ``preemption`` are at least, where that is known: a set that is less stands for no decision.
 
     Returns
     -------
@@ -34,6 +41,9 @@ def settled(
         None where that could not be told.
     """
     sets, model = [victims], ctx.model.clone()
+    for expression, bound in zip(ctx.term(OBJECTIVES["preemption"]), bounds, strict=False):
+        if bound is not None and not isinstance(expression, int):
+            model.add(expression >= bound)
     for _ in range(MOST_SETS):
         model.add_bool_or([v.negated() if j in sets[-1] else v for j, v in ctx.e.items()])
         run = solve(model)

@@ -127,7 +127,15 @@ class StrictOrder:
         best.limits[-1] = (tier.name, part, result.limit)
         best.keep_promises()
         served = frozenset(j for j in best.blocked or () if best.decision.action[j] == Action.START)
-        self.models.refine(holds=problem.holds + best.fresh, served=served, blocked=(), instants=(), by_release=False)
+        ready = frozenset(best.blocked or ()) - served - frozenset(best.decision.blocked)
+        self.models.refine(
+            holds=problem.holds + best.fresh,
+            served=served,
+            ready=ready,
+            blocked=(),
+            instants=(problem.now_us,) if ready else (),
+            by_release=False,
+        )
         return result
 
     def _floor(self, tier: Tier) -> tuple[int, ...]:
@@ -175,7 +183,8 @@ class StrictOrder:
         if models.whole() and all(part.proved(self.problem.options.gap) for part in self.results[-1].parts):
             ctx, _ = models.current("preemption", 0)
             left = models.meter(OTHER_SHARE * models.left())
-            known = settled(ctx, self.problem, chosen, lambda model: models.run(ctx, 0, max(0.01, left()), model=model))
+            bounds = [part.bound for part in self.results[-1].parts]
+            known = settled(ctx, self.problem, chosen, lambda model: models.any(model, max(0.01, left())), bounds)
             if known is not None:
                 self.settled = True
                 models.refine(stays=known[0], gone=known[1])

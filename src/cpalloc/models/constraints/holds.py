@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from cpalloc.models.base import Violation
+from cpalloc.models.objectives.delay import later_than_now
 from cpalloc.models.variables import ModelContext, dot
 from cpalloc.problem.problem import Action, BoolArray, Decision, Hold, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import release_us, start_release_us
@@ -31,6 +32,8 @@ class Holds:
         """Bound starts are those whose party carries the hold's bit; a preempted job stays no longer."""
         for job in sorted(ctx.partition.served):
             ctx.model.add_bool_or(ctx.started(job))
+        for job in sorted(ctx.partition.ready):
+            ctx.model.add(later_than_now(ctx, job) <= 0)
         for index, hold in enumerate(ctx.partition.holds):
             bound = [k for k, kind in enumerate(ctx.layout.kinds) if kind.party.holds >> index & 1]
             stays, lasting = _stays(ctx.problem, hold), _lasting_promotions(ctx.problem, hold)

@@ -67,6 +67,15 @@ def _gang(problem: Problem, job: int, domains: Sequence[IntArray]) -> Gang:
     return Gang(f"w{job}", int(problem.jobs.replicas[job]), int(problem.jobs.gpus_per_replica[job]), domains)
 
 
+def later_than_now(ctx: ModelContext, job: int) -> Linear:
+    """1 where a job neither starts nor could at once, beside the allocated work that is there and what is promised."""
+    gang, room = _gang(ctx.problem, job, places(ctx.problem, job)), RoomAt(ctx)
+    for hold in ctx.partition.holds:
+        if hold.job != job:
+            room.promise(hold)
+    return cost_of_waiting(ctx, gang, [Step(ctx.problem.now_us, 0)], 1, room, ctx.started(job)).cost
+
+
 def _stands(ctx: ModelContext, room: RoomAt, hold: Hold) -> bool:
     """Whether a kept promise is renewed whatever is decided: nobody whom it does not bind can start there and stay."""
     index, nodes = ctx.partition.holds.index(hold), np.array(hold.nodes, dtype=np.int64)

@@ -1,0 +1,119 @@
+"""HiGHS on the same model: a MIP solver proves what has little to branch on and much to bound (docs/tried.md)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from threading import Event
+
+import highspy
+import numpy as np
+from ortools.sat.python import cp_model
+
+from cpalloc.solver.mip import Ints, Mip, NotLinear, mip_of
+from cpalloc.solver.outcome import Run, Status
+
+log = logging.getLogger(__name__)
+
+NOISE = 1e-4
+"""How far above the next integer a bound may lie by rounding alone."""
+
+HEAD_START_S = 0.15
+"""Seconds that the others get first: most models are solved by then, and HiGHS is slow to stop once it has begun."""
+
+RELATIVE_NOISE = 1e-9
+"""The same, relative to the bound."""
+
+
+class Highs:
+    """One single-threaded solve by branch and cut, begun once others had a head start."""
+
+    def __init__(self, model: cp_model.CpModel, limit_s: float, head_start_s: float = HEAD_START_S) -> None:
+        self._model, self._limit_s, self._head_start_s = model, limit_s, head_start_s
+        self._stopped = Event()
+        self._highs: highspy.Highs | None = None
+
+    def stop(self) -> None:
+        """Tell it to stop, whether it has begun or not."""
+        self._stopped.set()
+        if self._highs is not None:
+            self._highs.cancelSolve()
+
+    def solve(self) -> Run:
+        """Solve until the optimum is proved, the limit is reached, or somebody says stop.
+
+        A solution is believed only if it satisfies the model in exact arithmetic. Bounds are floating-point ones,
+        taken down to the next integer below what rounding could have added.
+        """
+        began = time.perf_counter()
+        if self._stopped.wait(min(self._head_start_s, self._limit_s)):
+            return Run(Status.UNKNOWN, source="highs")
+        try:
+            mip = mip_of(self._model)
+        except NotLinear:
+            return Run(Status.UNKNOWN, source="highs")
+        highs = self._highs = highspy.Highs()
+        left_s = self._limit_s - (time.perf_counter() - began)
+        if self._stopped.is_set() or left_s <= 0:
+            return Run(Status.UNKNOWN, source="highs", seconds=time.perf_counter() - began)
+        highs.HandleUserInterrupt = True
+        for option, value in {
+            "output_flag": False,
+            "threads": 1,
+            "parallel": "off",
+            "time_limit": left_s,
+            "mip_rel_gap": 0.0,
+            "mip_abs_gap": 0.5,
+        }.items():
+            highs.setOptionValue(option, value)
+        if highs.passModel(_lp(mip)) == highspy.HighsStatus.kError or highs.run() == highspy.HighsStatus.kError:
+            log.error("HiGHS refuses a model of %d rows; it is solved without it", len(mip.least))
+            return Run(Status.UNKNOWN, source="highs", seconds=time.perf_counter() - began)
+        return _outcome(highs, mip, time.perf_counter() - began)
+
+
+def _lp(mip: Mip) -> highspy.HighsLp:
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(mip.low), len(mip.least)
+    lp.col_cost_, lp.offset_ = mip.cost.astype(np.float64), float(mip.offset)
+    lp.col_lower_, lp.col_upper_ = mip.low.astype(np.float64), mip.high.astype(np.float64)
+    lp.row_lower_, lp.row_upper_ = mip.least, mip.most
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = mip.start.astype(np.int32)
+    lp.a_matrix_.index_ = mip.column.astype(np.int32)
+    lp.a_matrix_.value_ = mip.factor.astype(np.float64)
+    lp.integrality_ = [highspy.HighsVarType.kInteger] * len(mip.low)
+    return lp
+
+
+def _outcome(highs: highspy.Highs, mip: Mip, seconds: float) -> Run:
+    answer, info = highs.getModelStatus(), highs.getInfo()
+    if answer == highspy.HighsModelStatus.kInfeasible:
+        return Run(Status.INFEASIBLE, source="highs", seconds=seconds)
+    if answer == highspy.HighsModelStatus.kModelEmpty:
+        worth = mip.worth(np.zeros(0, dtype=np.int64))  # no variable at all
+        status = Status.INFEASIBLE if worth is None else Status.OPTIMAL
+        return Run(status, None if worth is None else [], worth, worth, "highs", seconds)
+    bound = _floor(info.mip_dual_bound)
+    x, worth = _solution(highs, mip)
+    if x is None or worth is None:
+        return Run(Status.UNKNOWN, bound=bound, source="highs", seconds=seconds)
+    if bound is not None and worth <= bound:
+        return Run(Status.OPTIMAL, x[: mip.own].tolist(), worth, worth, "highs", seconds)
+    return Run(Status.FEASIBLE, x[: mip.own].tolist(), worth, bound, "highs", seconds)
+
+
+def _solution(highs: highspy.Highs, mip: Mip) -> tuple[Ints | None, int | None]:
+    solution = highs.getSolution()
+    if not solution.value_valid:
+        return None, None
+    x: Ints = np.rint(np.array(solution.col_value)).astype(np.int64)
+    return x, mip.worth(x)
+
+
+def _floor(bound: float) -> int | None:
+    """The least integer that a bound proves, rounding allowed for."""
+    if not math.isfinite(bound) or abs(bound) >= 2**53:
+        return None
+    return math.ceil(bound - NOISE - RELATIVE_NOISE * abs(bound))
