@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def solved(rounds: list[Met]) -> Table:
         began = time.perf_counter()
         solution = solve_round(round_).solution
         totals.append(time.perf_counter() - began)
-        proofs = [all(part.proved(round_.options.gap) for part in tier.parts) for tier in solution.tiers]
+        proofs = [all(part.proved(Fraction(round_.options.gap)) for part in tier.parts) for tier in solution.tiers]
         whole += all(proofs)
         for tier, proved in zip(solution.tiers, proofs, strict=True):
             tiers.setdefault(tier.name, []).append((tier.seconds, proved))

@@ -38,6 +38,11 @@ VARIANTS = {
     **{family: {"family": family} for family in FAMILIES},
     "odd-sizes": {"family": "mixed", "odd_sizes": 0.3},
     "cpu-bound": {"family": "mixed", "cpu_bound": 0.3},
+    "many-budgets": {"family": "mixed", "budgets": 60, "capped_budgets": 0.5},
+    "three-types": {"family": "mixed", "gpu_types": ("h100", "a100", "b200")},
+    "many-racks": {"family": "gang-heavy", "nodes_per_rack": 4, "racks_per_block": 4, "required_topology": 0.9},
+    "lending": {"family": "mixed", "borrowed": 0.6, "any_funding": 0.5, "promoted": 0.3},
+    "failing": {"family": "mixed", "draining": 0.08, "down": 0.05, "unhealthy": 0.03},
 }
 """Knobs of every kind of case. One more line here is one more family for tables and drivers."""
 

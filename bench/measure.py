@@ -142,13 +142,38 @@ def measure_phases(case: Case, rounds: int = 3) -> dict[str, Any]:
     return {"case": case.name, "group": case.group, "phases": out}
 
 
+def measure_baselines(case: Case) -> dict[str, Any]:
+    """Solve the first tiers of a case by several solvers."""
+    from bench.baselines import measure_baselines as measured
+
+    return measured(case)
+
+
+def measure_watched(case: Case) -> dict[str, Any]:
+    """:func:`measure` between two calibrations: ``calibration_s`` is their mean, seconds of work that never changes."""
+    from bench.calibration import calibration_s
+
+    before_s = calibration_s()
+    out = measure(case)
+    return out | {"calibration_s": round((before_s + calibration_s()) / 2, 4)}
+
+
+MEASURES = {
+    "tiers": measure,
+    "phases": measure_phases,
+    "baselines": measure_baselines,
+    "watched": measure_watched,
+}
+"""What an order may ask for."""
+
+
 def main() -> None:
     """Read one order, write one result."""
     from bench.cases import case
 
     order = json.load(sys.stdin)
     chosen = case(order["family"], order["nodes"], order["seed"], order["limit_s"])
-    print(json.dumps(measure_phases(chosen) if order.get("phases") else measure(chosen)))
+    print(json.dumps(MEASURES[order["measure"]](chosen)))
 
 
 if __name__ == "__main__":

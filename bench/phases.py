@@ -20,9 +20,10 @@ from cpalloc.problem.problem import Decision, Problem
 from cpalloc.schema import Round, parse_round
 from cpalloc.solver.greedy import greedy
 from cpalloc.solver.hints import hint_of
+from cpalloc.solver.outcome import Run
 from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.results import Solution
-from cpalloc.solver.run import Run, minimise
+from cpalloc.solver.run import minimise
 from cpalloc.solver.solve import solve_problem
 from cpalloc.solver.values import violations
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
+
+LEAST_S = 0.005
+"""Seconds below which a ratio of two times says nothing."""
 
 Result = dict[str, Any]
 Groups = dict[str, list[Result]]
@@ -75,6 +78,8 @@ def report(results: Sequence[Result], *, full: bool = False) -> str:
     """Tables of some results: a summary, medians per tier, a row per case; ``full`` adds every tier of every case."""
     if results and "phases" in results[0]:
         return phases(results)
+    if results and "baselines" in results[0]:
+        return baselines(results)
     parts = [summary(results), *(medians(g, rows) for g, rows in grouped(results).items()), compact(results)]
     if full:
         parts.append(every_tier(results))
@@ -169,3 +174,72 @@ def phases(results: Sequence[Result]) -> str:
     names = results[0]["phases"]
     rows = [(name, *(seconds(median(r["phases"][name] for r in some)) for some in groups.values())) for name in names]
     return table(("phase", *groups), rows)
+
+
+def baselines(results: Sequence[Result]) -> str:
+    """What several solvers reached of the same rounds: a summary, then a row per case, solver and tier."""
+    head = ("case", "solver", "variables", "tier", "value", "bound", "proved", "seconds")
+    rows = [row for r in results for outcome in r["baselines"] for row in _outcome(r, outcome)]
+    every = table((*head, "value / cpalloc", "seconds / cpalloc"), rows)
+    return "\n".join((_left_out(results) + "\n", _solvers(results), every))
+
+
+def _outcome(result: Result, outcome: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A solver's rows; values are compared with cpalloc's until a tier has another one."""
+    size, alike = f"{outcome['variables']:,}" if outcome["variables"] else "–", True
+    if not outcome["tiers"]:
+        yield (result["case"], outcome["solver"], size, "too large", *"––", "no", *"–––")
+    for mine, tier in zip(result["baselines"][0]["tiers"], outcome["tiers"], strict=False):
+        yield (
+            result["case"],
+            outcome["solver"],
+            size,
+            tier["name"],
+            number(tier["value"]),
+            number(tier["bound"]),
+            "yes" if tier["proved"] else "no",
+            seconds(tier["seconds"]) if tier["seconds"] else "–",
+            ratio(tier["value"], mine["value"]) if alike and tier["value"] is not None else "–",
+            f"{tier['seconds'] / mine['seconds']:.1f}" if min(tier["seconds"], mine["seconds"]) >= LEAST_S else "–",
+        )
+        alike = alike and tier["value"] == mine["value"]
+
+
+def _solvers(results: Sequence[Result]) -> str:
+    """One row per family, size and solver."""
+    rows = []
+    for group, some in grouped(results).items():
+        for index, first in enumerate(some[0]["baselines"]):
+            outcomes = [r["baselines"][index] for r in some]
+            tiers = [tier for outcome in outcomes for tier in outcome["tiers"]]
+            taken = [outcome["total_s"] for outcome in outcomes if outcome["tiers"]]
+            equal = sum(
+                _values(r["baselines"][0]) == _values(outcome) for r, outcome in zip(some, outcomes, strict=True)
+            )
+            rows.append(
+                (
+                    group,
+                    first["solver"],
+                    f"{median(outcome['variables'] for outcome in outcomes):,.0f}" if first["variables"] else "–",
+                    f"{sum(tier['proved'] for tier in tiers)} of {len(some) * len(some[0]['asked'])}",
+                    f"{equal} of {len(some)}",
+                    seconds(median(taken)) if taken else "–",
+                    seconds(max(taken)) if taken else "–",
+                )
+            )
+    head = ("case", "solver", "variables", "tiers proved", "all values as cpalloc's", "total s, median", "max")
+    return table(head, rows)
+
+
+def _values(outcome: dict[str, Any]) -> list[int | None]:
+    return [tier["value"] for tier in outcome["tiers"]]
+
+
+def _left_out(results: Sequence[Result]) -> str:
+    return (
+        f"Limit {results[0]['limit_s']} s a solver and round. All answer the same request, whose tiers are "
+        f"{' → '.join(results[0]['asked'])}: `inversion` and what comes after `preemption` are left out, and of "
+        "`preemption` the cost alone counts. HiGHS has the coarse counting model, a relaxation: its values are bounds "
+        "of what decisions reach. A value is compared with cpalloc's as long as all tiers before it have equal values. "
+        "*total s* runs from the compiled round to the last tier, building included; *seconds* are a tier's own."
+    )

@@ -15,9 +15,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.cases import FAMILIES, VARIANTS
 from bench.ranges import numbers, words
 
 ROOT = Path(__file__).resolve().parent.parent
+
+INSTEAD = {"phases": "seconds of every phase", "baselines": "the first tiers by several solvers"}
+"""What a plan may measure instead of tiers, each an option."""
 
 GRACE_S = 300
 """Seconds beyond the time limit after which a process counts as stuck."""
@@ -28,19 +32,19 @@ Tick = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: families × sizes × seeds, each ``repeat`` times; or the phases of the same cases."""
+    """What is measured: families × sizes × seeds, each ``repeat`` times; ``measure`` names one of ``bench.measure``."""
 
     families: tuple[str, ...]
     sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     limit_s: int
-    repeat: int
-    phases: bool
+    repeat: int = 1
+    measure: str = "tiers"
 
     def orders(self) -> list[dict[str, Any]]:
         """One order a process."""
         return [
-            {"family": family, "nodes": nodes, "seed": seed, "limit_s": self.limit_s, "phases": self.phases}
+            {"family": family, "nodes": nodes, "seed": seed, "limit_s": self.limit_s, "measure": self.measure}
             for nodes in self.sizes
             for family in self.families
             for seed in self.seeds
@@ -48,21 +52,40 @@ class Plan:
         ]
 
 
-def plan_options(parser: argparse.ArgumentParser) -> None:
-    """Options that make a plan, on the command line and in the markers of a document alike."""
-    parser.add_argument("--families", type=words, default="mixed,gang-heavy", help="also odd-sizes and cpu-bound")
+def plan_options(parser: argparse.ArgumentParser, *, choose: bool = True) -> None:
+    """Options that make a plan, on the command line and in the markers of a document alike.
+
+    ``choose``: with those that say what is measured.
+    """
+    others = ", ".join(name for name in VARIANTS if name not in FAMILIES)
+    parser.add_argument("--families", type=families, default="mixed,gang-heavy", help=f"also {others}")
     parser.add_argument("--sizes", type=numbers, default="64,256", help="nodes, e.g. 64,256,1000")
     parser.add_argument("--seeds", type=numbers, default="1-5", help="e.g. 1-5 or 1,3")
     parser.add_argument("--time-limit", type=int, default=20, help="of every round, whole seconds")
     parser.add_argument("--repeat", type=int, default=1, help="processes a case")
-    parser.add_argument("--phases", action="store_true", help="seconds of every phase instead of tiers")
+    instead = parser.add_mutually_exclusive_group()
+    for name, what in INSTEAD.items() if choose else ():
+        instead.add_argument(f"--{name}", action="store_true", help=f"{what} instead of tiers")
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
-    """Read parsed options as a plan."""
-    return Plan(
-        options.families, options.sizes, options.seeds, options.time_limit, options.repeat, bool(options.phases)
-    )
+def families(text: str) -> tuple[str, ...]:
+    """Read names of families, and of the other kinds of cases.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        When there is no such family.
+    """
+    missing = [name for name in words(text) if name not in VARIANTS]
+    if missing:
+        raise argparse.ArgumentTypeError(f"no family {', '.join(missing)}; there are {', '.join(VARIANTS)}")
+    return words(text)
+
+
+def plan_of(options: argparse.Namespace, measure: str | None = None) -> Plan:
+    """Read parsed options as a plan; ``measure`` where a command always measures the same."""
+    chosen = measure or next((name for name in INSTEAD if getattr(options, name)), "tiers")
+    return Plan(options.families, options.sizes, options.seeds, options.time_limit, options.repeat, chosen)
 
 
 def run(plan: Plan, tick: Tick) -> list[Result]:

@@ -1,28 +1,21 @@
 """How else could the models of a round be solved? ``python -m bench.searches --nodes 64 --seeds 1-3``.
 
 Solves generated rounds as usual, keeps every model that took the solver longer than ``--least`` seconds, and solves it
-again, alone and with one worker: with CP-SAT under other parameters, and as a MIP with HiGHS (big-M rows for what is
-conditional). Wall clock, one after the other; compare columns of one run only.
+again, alone and with one worker: with CP-SAT under other parameters, and with HiGHS. Wall clock, one after the other;
+compare columns of one run only.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from google.protobuf import text_format
-from ortools.math_opt import model_pb2
-from ortools.math_opt.python import mathopt
-from ortools.sat import cp_model_pb2
 from ortools.sat.python import cp_model
 from rich.console import Console
 from rich.table import Table
@@ -32,9 +25,9 @@ from cpalloc.engine import solve_round
 from cpalloc.generate import GeneratorConfig, generate_doc
 from cpalloc.problem.problem import Options
 from cpalloc.schema import parse_round
-from cpalloc.solver import models, run
-
-INFINITY = float("inf")
+from cpalloc.solver import cp_sat, models, run
+from cpalloc.solver.highs import Highs
+from cpalloc.solver.outcome import Run, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +35,15 @@ class Kept:
     """A model as it was solved, with its hint and objective."""
 
     label: str
-    proto: cp_model_pb2.CpModelProto
+    model: cp_model.CpModel
 
 
 def _plain(_: Any) -> None:
     """The parameters of the first of the two racing searches."""
+
+
+def _upwards(p: Any) -> None:
+    p.use_objective_lb_search = True
 
 
 def _lp_search(p: Any) -> None:
@@ -71,6 +68,7 @@ def _lb_tree(p: Any) -> None:
 
 VARIANTS: dict[str, Callable[[Any], None]] = {
     "as it is": _plain,
+    "upwards": _upwards,
     "LP search": _lp_search,
     "cuts": _cuts,
     "light LP": _light_lp,
@@ -82,38 +80,34 @@ VARIANTS: dict[str, Callable[[Any], None]] = {
 @contextmanager
 def keeping(kept: list[Kept], label: str, least_s: float) -> Iterator[None]:
     """Keep the models that are solved inside, but for those solved sooner than ``least_s``."""
-    minimise, model = models.minimise, models.Models.current
+    minimise, current = run.minimise, models.Models.current
     part = [""]
 
     def named(self: models.Models, name: str, index: int) -> Any:
         part[0] = f"{label} {name}.{index}"
-        return model(self, name, index)
+        return current(self, name, index)
 
-    def watched(asked: cp_model.CpModel, objective: Any, **options: Any) -> run.Run:
+    def watched(asked: cp_model.CpModel, objective: Any, **options: Any) -> Run:
         found = minimise(asked, objective, **options)
         if found.seconds >= least_s:
-            kept.append(Kept(part[0], proto_of(asked)))
+            model = asked.clone()
+            for var, value in options.get("hint", ()):
+                model.add_hint(var, value)
+            kept.append(Kept(part[0], model))
         return found
 
     with patch.object(models, "minimise", watched), patch.object(models.Models, "current", named):
         yield
 
 
-def proto_of(model: cp_model.CpModel) -> cp_model_pb2.CpModelProto:
-    """The model as a protobuf message."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.pb"
-        model.export_to_file(str(path))  # type: ignore[no-untyped-call]
-        return cp_model_pb2.CpModelProto.FromString(path.read_bytes())
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Whether the optimum was proved, what was found (None: nothing), and the seconds it took."""
+    """Whether the optimum was proved, what was found (None: nothing), the seconds it took, and a bound where asked."""
 
     proved: bool
-    value: float | None
+    value: int | None
     seconds: float
+    bound: int | None = None
 
     def __str__(self) -> str:
         return f"{self.seconds:.2f}" if self.proved else f"[dim]({self.seconds:.2f})[/]"
@@ -121,111 +115,20 @@ class Outcome:
 
 def with_cp_sat(kept: Kept, change: Callable[[Any], None], limit_s: float) -> Outcome:
     """Solve with CP-SAT under changed parameters."""
-    model = cp_model.CpModel()
-    model.proto.parse_text_format(text_format.MessageToString(kept.proto))
     solver = cp_model.CpSolver()
-    run.parameters(solver, Options(), limit_s, presolve=True, lp_search=False)
+    cp_sat.parameters(solver, Options(), limit_s, presolve=True, upwards=False)
     change(solver.parameters)
     began = time.perf_counter()
-    status = solver.solve(model)
+    status = solver.solve(kept.model)
     seconds = time.perf_counter() - began
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    return Outcome(status == cp_model.OPTIMAL, solver.objective_value if found else None, seconds)
+    return Outcome(status == cp_model.OPTIMAL, round(solver.objective_value) if found else None, seconds)
 
 
 def with_highs(kept: Kept, limit_s: float) -> Outcome:
-    """Solve with HiGHS; not at all (and for as long as may be) where a constraint is no linear one."""
-    proto = as_mip(kept.proto)
-    if proto is None:
-        return Outcome(False, None, limit_s)
-    parameters = mathopt.SolveParameters(time_limit=timedelta(seconds=limit_s))
-    began = time.perf_counter()
-    result = mathopt.solve(mathopt.Model.from_model_proto(proto), mathopt.SolverType.HIGHS, params=parameters)
-    seconds = time.perf_counter() - began
-    proved = result.termination.reason is mathopt.TerminationReason.OPTIMAL
-    return Outcome(proved, result.objective_value() if result.has_primal_feasible_solution() else None, seconds)
-
-
-Row = tuple[dict[int, int], float, float]
-
-
-def as_mip(model: cp_model_pb2.CpModelProto) -> model_pb2.ModelProto | None:
-    """Linear rows, conditional ones with the least M that the domains allow; None where something else is in it."""
-    low = [v.domain[0] for v in model.variables]
-    high = [v.domain[-1] for v in model.variables]
-    rows: list[Row] = []
-    for constraint in model.constraints:
-        found = _rows(constraint, low, high)
-        if found is None:
-            return None
-        rows += found
-    out = model_pb2.ModelProto()
-    out.variables.ids.extend(range(len(low)))
-    out.variables.lower_bounds.extend(low)
-    out.variables.upper_bounds.extend(high)
-    out.variables.integers.extend([True] * len(low))
-    out.linear_constraints.ids.extend(range(len(rows)))
-    out.linear_constraints.lower_bounds.extend(lo for _, lo, _ in rows)
-    out.linear_constraints.upper_bounds.extend(hi for _, _, hi in rows)
-    matrix = out.linear_constraint_matrix
-    for i, (terms, _, _) in enumerate(rows):
-        for var, factor in sorted(terms.items()):
-            if factor:
-                matrix.row_ids.append(i)
-                matrix.column_ids.append(var)
-                matrix.coefficients.append(factor)
-    cost = _sum(zip(model.objective.vars, model.objective.coeffs, strict=True))
-    out.objective.linear_coefficients.ids.extend(sorted(cost))
-    out.objective.linear_coefficients.values.extend(cost[v] for v in sorted(cost))
-    out.objective.offset = model.objective.offset
-    return out
-
-
-def _sum(terms: Any) -> dict[int, int]:
-    total: dict[int, int] = {}
-    for var, factor in terms:
-        total[var] = total.get(var, 0) + int(factor)
-    return total
-
-
-def _clause(literals: list[int]) -> Row:
-    """At least one literal holds; -v - 1 is the negation of v."""
-    terms = _sum((v, 1) if v >= 0 else (-v - 1, -1) for v in literals)
-    return terms, 1 - sum(v < 0 for v in literals), INFINITY
-
-
-def _rows(constraint: Any, low: list[int], high: list[int]) -> list[Row] | None:
-    kind, only_if = constraint.WhichOneof("constraint"), list(constraint.enforcement_literal)
-    if kind == "bool_or":
-        return [_clause([*constraint.bool_or.literals, *(-v - 1 for v in only_if)])]
-    if kind == "bool_and":
-        return [_clause([v, *(-w - 1 for w in only_if)]) for v in constraint.bool_and.literals]
-    if kind != "linear":
-        return None
-    terms = _sum(zip(constraint.linear.vars, constraint.linear.coeffs, strict=True))
-    lo, hi = constraint.linear.domain[0], constraint.linear.domain[-1]
-    least = sum(c * (low[v] if c > 0 else high[v]) for v, c in terms.items())
-    most = sum(c * (high[v] if c > 0 else low[v]) for v, c in terms.items())
-    if not only_if:
-        return [(terms, max(lo, least), min(hi, most))]
-    rows = []
-    if hi < most:
-        rows.append(_when(only_if, terms, most - hi, -INFINITY, hi))
-    if lo > least:
-        rows.append(_when(only_if, terms, least - lo, lo, INFINITY))
-    return rows
-
-
-def _when(literals: list[int], terms: dict[int, int], big: int, lo: float, hi: float) -> Row:
-    """Σ terms + big · (number of literals that hold − all) within [lo, hi]."""
-    out = dict(terms)
-    shift = 0
-    for v in literals:
-        var, factor = (v, 1) if v >= 0 else (-v - 1, -1)
-        out[var] = out.get(var, 0) + big * factor
-        shift += big * (v < 0)
-    move = big * len(literals) - shift
-    return out, lo + move, hi + move
+    """Solve with HiGHS, as a round does but for the head start."""
+    found = Highs(kept.model, limit_s, head_start_s=0.0).solve()
+    return Outcome(found.status is Status.OPTIMAL, found.objective, found.seconds, found.bound)
 
 
 def main() -> None:
