@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+import highspy
 import numpy as np
 import pytest
+from ortools.sat.python.cp_model import LinearExpr
 
-from builders import HOUR, MINUTE, NOW_US, Node, Pending, Running, decide, job_at, problem
+from builders import HOUR, MINUTE, NOW_US, Budget, Node, Pending, Running, decide, job_at, problem
 from cpalloc.metrics.fragmentation import tier_value
 from cpalloc.metrics.occupancy import node_use
 from cpalloc.metrics.reservations import reserve
-from cpalloc.models.earliest import MAX_FINE_STEPS, MAX_STEPS, most_steps, steps
+from cpalloc.models.earliest import (
+    MAX_FINE_STEPS,
+    MAX_STEPS,
+    Gang,
+    Held,
+    Step,
+    cost_of_waiting,
+    most_steps,
+    steps,
+)
 from cpalloc.models.kinds import Partition
+from cpalloc.models.leaving import RoomAt
 from cpalloc.models.objectives import OBJECTIVES, delay
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
+from cpalloc.models.round import build
+from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import US, Decision, JobState, Mode, Problem, Shape, status_quo
+from cpalloc.solver.mip import mip_of
 from cpalloc.solver.outcome import Status
-from models.fixing import any_decision, counted, fixed, least
+from cpalloc.solver.run import minimise
+from models.fixing import ONE_WORKER, any_decision, counted, fixed, least
 
 SPLIT = Partition(split=True)
 FOREVER = ((0, 10**9),)
@@ -229,6 +245,66 @@ def test_finer_choices_show_what_thinned_ones_hide() -> None:
             hidden[tier] += coarse < value
     assert min(hidden.values()) >= 8
     assert (most_steps(Partition()), most_steps(Partition(fine=True))) == (MAX_STEPS, MAX_FINE_STEPS)
+
+
+# -- choices of instants, in fractions ---------------------------------------------------------------------------------
+
+
+def relaxed(ctx: ModelContext, objective: LinearExpr) -> float:
+    """The optimum of the linear relaxation."""
+    ctx.model.minimize(objective)
+    mip, lp, highs = mip_of(ctx.model), highspy.HighsLp(), highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    lp.num_col_, lp.num_row_ = len(mip.low), len(mip.least)
+    lp.col_cost_, lp.offset_ = mip.cost.astype(float), float(mip.offset)
+    lp.col_lower_, lp.col_upper_, lp.row_lower_, lp.row_upper_ = mip.low, mip.high, mip.least, mip.most
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = mip.start, mip.column, mip.factor.astype(float)
+    highs.passModel(lp)
+    highs.run()
+    assert highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return float(highs.getInfo().objective_function_value)
+
+
+def weighed(racks: Sequence[str], pools: Sequence[str] = ()) -> tuple[ModelContext, LinearExpr, list[Held]]:
+    """Two nodes a rack. A start takes a node of each for 2 h, a gang of two nodes in a rack has to wait for it then:
+    0 now, 1 in an hour, 10 in two. To leave the start out costs 4."""
+    names = [f"{rack}{i}" for rack in racks for i in (1, 2)]
+    pool = dict(zip(racks, pools or ["h100"] * len(racks), strict=True))
+    p = problem(
+        nodes=[Node(name, within=name[0], pool=pool[name[0]]) for name in names],
+        jobs=[
+            Pending(f"s-{rack}", gpus=8, min_runtime_s=2 * HOUR, nodes=[f"{rack}1", f"{rack}2"], budget=rack)
+            for rack in racks
+        ],
+        budgets=[Budget(rack) for rack in racks],
+        levels=["rack"],
+    )
+    instants = tuple(NOW_US + h * HOUR * US for h in range(3))
+    ctx = build(p, replace(SPLIT, instants=instants))
+    domains = [np.array([names.index(f"{rack}1"), names.index(f"{rack}2")]) for rack in racks]
+    choices = [Step(at_us, cost) for at_us, cost in zip(instants, (0, 1, 10), strict=True)]
+    choice = cost_of_waiting(ctx, Gang("g", 2, 8, domains), choices, 100, RoomAt(ctx), by_pool=bool(pools))
+    started = [ctx.y[j, Mode.ALLOCATED] for j in range(len(racks))]
+    for y in started[1:]:
+        ctx.model.add(y == started[0])
+    return ctx, choice.cost + 4 * (1 - started[0]), list(choice.held)
+
+
+@pytest.mark.parametrize(("racks", "pools"), [("a", ()), ("ab", ()), ("ab", ("p", "q"))])
+def test_early_choices_and_late_ones_do_not_mix_in_fractions(racks: str, pools: Sequence[str]) -> None:
+    # With the start a rack has one slot of two until it ends: half a gang can be held now or in an hour, not half now
+    # and the other half in an hour for 1/2. So 4 without the start, or half of 10 with it: as dear as in whole numbers.
+    ctx, objective, held = weighed(racks, pools)
+    assert {h.at_us for h in held} == {NOW_US + h * HOUR * US for h in range(3)}
+    assert minimise(ctx.model, objective, options=ONE_WORKER, limit_s=60.0).objective == 4
+    if len(racks) == 1:
+        assert relaxed(ctx, objective) == pytest.approx(4)
+    ctx.model.add(ctx.y[0, Mode.ALLOCATED] == 1)
+    run = minimise(ctx.model, objective, options=ONE_WORKER, limit_s=60.0)
+    assert (run.status, run.objective) == (Status.OPTIMAL, 10)
+    if len(racks) == 1:
+        assert relaxed(ctx, objective) == pytest.approx(5)  # half now and half in 2 h
 
 
 # -- locality ---------------------------------------------------------------------------------------------------------

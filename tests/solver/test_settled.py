@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 import numpy as np
-from ortools.sat.python.cp_model import CpModel, CpSolver
+from ortools.sat.python.cp_model import CpModel
 
 from builders import Budget, Node, Pending, Running, job_at, problem
 from cpalloc.models.kinds import Partition
@@ -119,10 +119,46 @@ def test_a_solver_that_knows_nothing_settles_nothing() -> None:
 
     def silent(model: CpModel) -> Run:
         asked.append(model)
-        return Run(Status.UNKNOWN, CpSolver(), None, 0.0)
+        return Run(Status.UNKNOWN)
 
     assert settled(ctx, p, one(p, "cheap"), silent) is None
     assert len(asked) == 1
+
+
+def test_a_set_that_is_less_than_proved_is_no_other_set() -> None:
+    # Nothing in the model makes anybody go, so that it has the empty set as well; decisions are known to cost 480.
+    p = contest({"cheap": 8, "dear": 8}, lost_s={"dear": 600})
+    ctx = within(p, "preemption")
+    assert named(p, settled(ctx, p, frozenset(), solve)) == ({"cheap", "dear"}, set())
+    ctx = within(p)
+    ctx.model.add(ctx.term(OBJECTIVES["preemption"])[0] <= 480)
+    known = one(p, "cheap")
+    for bounds in ([], [None, None, None, None], [0, None, None], [-1]):
+        assert named(p, settled(ctx, p, known, solve, bounds)) == ({"dear"}, set()), bounds
+    for bounds in ([1], [480], [480, None, None, None], [None, 1], [None, None, 8, None], [480, 1, 8, 36000]):
+        assert named(p, settled(ctx, p, known, solve, bounds)) == ({"dear"}, {"cheap"}), bounds
+
+
+def test_bounds_are_for_the_parts_in_their_order() -> None:
+    # cheap, dear or both: 480, 4800 or 5280 GPU-seconds, 1, 1 or 2 jobs. The empty set is less than any bound.
+    p = contest({"cheap": 8, "dear": 8}, lost_s={"dear": 600})
+    ctx = within(p)
+    for bounds, expected in (
+        ([481, None], (set(), {"dear"})),
+        ([None, 1], (set(), set())),
+        ([None, 2], (set(), {"cheap", "dear"})),
+        ([5280], (set(), {"cheap", "dear"})),
+    ):
+        assert named(p, settled(ctx, p, one(p, "dear") | one(p, "cheap"), solve, bounds)) == expected, bounds
+    rows = len(ctx.model.proto.constraints)
+    settled(ctx, p, one(p, "dear"), solve, [481])
+    assert len(ctx.model.proto.constraints) == rows
+
+
+def test_where_nobody_can_be_preempted_bounds_say_nothing() -> None:
+    p = contest({}, entitled=8)
+    for bounds in ([0, 0, 0, 0], [1], []):
+        assert settled(within(p), p, frozenset(), solve, bounds) == (frozenset(), frozenset())
 
 
 def test_the_model_itself_is_left_as_it_is() -> None:

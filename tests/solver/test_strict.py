@@ -11,11 +11,12 @@ import pytest
 
 import cpalloc.solver.models as models
 import cpalloc.solver.strict as strict
+from builders import Budget, Node, Pending, Running, problem
 from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.models.constraints.preemption import victims
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
-from cpalloc.problem.problem import Action, Mode, Problem
+from cpalloc.problem.problem import Action, Mode, Problem, Tier
 from cpalloc.solver.greedy import greedy
 from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.results import Clock, Solution
@@ -183,3 +184,28 @@ def test_what_is_free_is_lent_where_no_tier_asks_for_it() -> None:
         assert violations(problem, decision) == []
         lent += int(((decision.action == Action.START) & (decision.mode == Mode.BORROWED)).sum())
     assert lent
+
+
+def contested(lost_s: dict[str, int]) -> Problem:
+    """Budget x wants 8 GPUs; each running job of budget y holds as many, with so much lost work."""
+    p = problem(
+        nodes=[Node(f"n-{name}") for name in lost_s],
+        jobs=[
+            *(Running(name, budget="y", at=f"n-{name}", gpus=8, lost_s=lost) for name, lost in lost_s.items()),
+            Pending("a", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", entitled=8, claim=8), Budget("y")],
+    )
+    tiers = (Tier("shortfall"), Tier("preemption"))
+    return dataclasses.replace(p, policy=dataclasses.replace(p.policy, tiers=tiers))
+
+
+@pytest.mark.parametrize(("dear", "sources"), [(600, ["settled"] * 3), (60, [])])
+def test_parts_that_only_one_set_of_victims_decides_are_read(dear: int, sources: list[str]) -> None:
+    solution = solve_problem(contested({"cheap": 60, "dear": dear}))
+    _, preemption = solution.tiers
+    assert [p.best for p in preemption.parts[1:3]] == [1, 8]
+    assert all(p.proved(Fraction(0)) for p in preemption.parts)
+    assert [p.source for p in preemption.parts if p.source == "settled"] == sources
+    values = OBJECTIVES["preemption"].evaluate(contested({"cheap": 60, "dear": dear}), solution.decision)
+    assert values == tuple(p.best for p in preemption.parts)

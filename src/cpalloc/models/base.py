@@ -21,6 +21,10 @@ class Violation:
     nodes: tuple[str, ...] = ()
 
 
+class OutOfTime(Exception):
+    """The round's time is over before a model was built."""
+
+
 class Constraint(Protocol):
     """A hard rule, stated twice: for the solver and, written apart, in plain Python."""
 

@@ -125,6 +125,7 @@ def cost_of_waiting(
         pools.setdefault(int(ctx.problem.nodes.pool[nodes[0]]) if by_pool else -1, []).append(nodes)
     before: dict[tuple[int, int], list[cp_model.IntVar]] = {}
     for step in choices:
+        ctx.check_time()
         for pool, domains in pools.items():
             where = _domains_with_room(ctx, gang, domains, step.at_us, room)
             if not where:
@@ -165,6 +166,7 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, no
     same = all(len(own) == 1 and np.array_equal(own[0], nodes) for own in inside)
     sizes = sorted({gang.gpus for gang, _ in here})
     for g in sizes:
+        ctx.check_time()
         for at_us in instants:
             if taken := _taken(here, g, at_us):
                 const, terms = _slots_on(ctx, nodes, g, at_us, room, doubts=same)
@@ -203,6 +205,7 @@ def _share_over_time(
     """
     g, larger = sizes
     for early_us, late_us in combinations(instants, 2):
+        ctx.check_time()
         small, large = _taken(here, g, early_us, larger), _taken(here, larger, late_us, larger + 1)
         early = room.at(early_us)[nodes] >= g
         if not small or not large or early.all():

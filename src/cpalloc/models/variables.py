@@ -20,7 +20,7 @@ from typing import TypeVar, cast
 import numpy as np
 from ortools.sat.python import cp_model
 
-from cpalloc.models.base import Objective
+from cpalloc.models.base import Objective, OutOfTime
 from cpalloc.models.kinds import Cell, Kind, Layout, Partition, Start, layout, promotion_end_us, terms_of
 from cpalloc.problem.problem import BoolArray, JobState, Mode, Problem
 
@@ -35,8 +35,15 @@ MOST_NODES_BY_POOL = 512
 class ModelContext:
     """A model under construction: the problem, its layout, its variables, and sums every constraint may use."""
 
-    def __init__(self, problem: Problem, partition: Partition, memo: dict[object, object] | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        partition: Partition,
+        memo: dict[object, object] | None = None,
+        out_of_time: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.problem = problem
+        self._out_of_time = out_of_time
         self._memo: dict[object, object] = {} if memo is None else memo
         self.partition = partition
         self.layout: Layout = layout(problem, partition, self.memo("terms", lambda: terms_of(problem)))
@@ -232,6 +239,17 @@ class ModelContext:
             var = self._short[leaf] = self.model.new_int_var(0, entitled, f"short{leaf}")
             self.model.add(var + self.granted([leaf]) >= entitled)
         return self._short[leaf]
+
+    def check_time(self) -> None:
+        """To be asked now and then by whatever takes long to state.
+
+        Raises
+        ------
+        OutOfTime
+            When the round's time is over; the model is then of no use.
+        """
+        if self._out_of_time():
+            raise OutOfTime
 
     def term(self, objective: Objective) -> tuple[Linear, ...]:
         """The expressions of a tier's parts, built once."""

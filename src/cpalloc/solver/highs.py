@@ -22,6 +22,9 @@ NOISE = 1e-4
 HEAD_START_S = 0.15
 """Seconds that the others get first: most models are solved by then, and HiGHS is slow to stop once it has begun."""
 
+ROW_S = 5e-5
+"""Seconds a row takes to be stated and read; what cannot be done by the limit is not begun."""
+
 RELATIVE_NOISE = 1e-9
 """The same, relative to the bound."""
 
@@ -47,11 +50,13 @@ class Highs:
         taken down to the next integer below what rounding could have added.
         """
         began = time.perf_counter()
+        if ROW_S * len(self._model.proto.constraints) > self._limit_s:
+            return Run(Status.UNKNOWN, source="highs")
         if self._stopped.wait(min(self._head_start_s, self._limit_s)):
             return Run(Status.UNKNOWN, source="highs")
         try:
             mip = mip_of(self._model)
-        except NotLinear:
+        except (NotLinear, OSError):
             return Run(Status.UNKNOWN, source="highs")
         highs = self._highs = highspy.Highs()
         left_s = self._limit_s - (time.perf_counter() - began)
@@ -71,6 +76,29 @@ class Highs:
             log.error("HiGHS refuses a model of %d rows; it is solved without it", len(mip.least))
             return Run(Status.UNKNOWN, source="highs", seconds=time.perf_counter() - began)
         return _outcome(highs, mip, time.perf_counter() - began)
+
+
+def relaxed(model: cp_model.CpModel, limit_s: float) -> int | None:
+    """A lower bound: the optimum with fractions allowed; None where the limit is reached first or no rows state it.
+
+    Not to be stopped but by its limit, in seconds.
+    """
+    began = time.perf_counter()
+    try:
+        mip = mip_of(model)
+    except (NotLinear, OSError):
+        return None
+    if not len(mip.low):
+        return mip.worth(np.zeros(0, dtype=np.int64))
+    lp, highs = _lp(mip), highspy.Highs()
+    lp.integrality_ = []
+    left_s = max(0.0, limit_s - (time.perf_counter() - began))
+    for option, value in {"output_flag": False, "threads": 1, "parallel": "off", "time_limit": left_s}.items():
+        highs.setOptionValue(option, value)
+    if highs.passModel(lp) == highspy.HighsStatus.kError or highs.run() == highspy.HighsStatus.kError:
+        return None
+    solved = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return _floor(highs.getInfo().objective_function_value) if solved else None
 
 
 def _lp(mip: Mip) -> highspy.HighsLp:

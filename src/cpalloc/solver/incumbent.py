@@ -95,8 +95,15 @@ class Incumbent:
         self.values = Values(self.problem, self.decision)
 
     def keep_promises(self) -> None:
-        """What is promised now binds whatever comes after."""
+        """What is promised now binds whatever comes after.
+
+        Who could start at once was looked for before those promises that came after it; beside all of them it may be
+        blocked after all, and is promised something itself.
+        """
         before = {h.job for h in self.problem.holds}
+        self.kept = self.decision.reservations
+        self.decision = self._with_reservations(self.decision)
+        self.values = Values(self.problem, self.decision)
         self.kept = self.decision.reservations
         self.fresh = tuple(h for h in self.kept if h.job not in before)
 

@@ -114,6 +114,10 @@ def mip_of(model: cp_model.CpModel) -> Mip:
     """
     proto = _message(model)
     domains = [list(v.domain) for v in proto.variables]
+    if any(len(domain) != 2 for domain in domains):
+        raise NotLinear("a variable with gaps in its domain")
+    if proto.objective.scaling_factor < 0:
+        raise NotLinear("an objective to be maximised")
     rows = _Rows([d[0] for d in domains], [d[-1] for d in domains])
     own = len(domains)
     tables: dict[object, list[int]] = {}
@@ -134,6 +138,9 @@ def mip_of(model: cp_model.CpModel) -> Mip:
             _table(rows, constraint.element, tables)
         else:
             raise NotLinear(str(constraint))
+    sides = [abs(side) for side in (*rows.least, *rows.most) if np.isfinite(side)]
+    if max((*sides, *map(abs, rows.factor)), default=0) >= 2**53:
+        raise NotLinear("numbers that floats do not hold exactly")
     cost = np.zeros(len(rows.low), dtype=np.int64)
     for var, factor in zip(proto.objective.vars, proto.objective.coeffs, strict=True):
         cost[var] += factor

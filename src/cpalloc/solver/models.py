@@ -15,6 +15,7 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext
 from cpalloc.problem.problem import Decision, JobState, Problem
+from cpalloc.solver.highs import relaxed
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.outcome import Run, Status
@@ -26,7 +27,10 @@ VARIABLES_PER_S = 8_000
 
 
 MOST_NODES = 3_000
-"""Nodes up to which the whole model is built; beyond, regions are all there is time for."""
+"""Nodes up to which the whole model is solved; beyond, regions are all there is time for."""
+
+MOST_NODES_RELAXED = 6_000
+"""Nodes up to which its linear relaxation is solved for a bound (at 4,000 that takes 2 s, at 10,000 almost 20)."""
 
 
 class Models:
@@ -52,6 +56,10 @@ class Models:
         self.build_s = self.solve_s = self.last_build_s = 0.0
         self._memo: dict[object, object] = {}
         self._limited = 0
+
+    def forget(self) -> None:
+        """Drop the current model, which may be stated in part only."""
+        self.context = None
 
     def whole(self) -> bool:
         """Whether the round is small enough for models of the whole of it."""
@@ -81,10 +89,23 @@ class Models:
         """A model of its own, with every limit."""
         began = time.perf_counter()
         self.last_build_s = 0.0
-        ctx = build(self.problem, partition, self._memo)
+        ctx = build(self.problem, partition, self._memo, self.hurry)
         _limit(ctx, self.best.limits)
         self._built(ctx, time.perf_counter() - began)
         return ctx
+
+    def relaxed(self, tier: str, part: int, limit_s: float) -> int | None:
+        """A bound where the whole model is too big to be solved: of the coarsest one, with fractions and inversions.
+
+        ``limit_s``: seconds, those it takes to build included.
+        """
+        if self.problem.options.deterministic or len(self.problem.nodes.names) > MOST_NODES_RELAXED:
+            return None
+        left = self.meter(limit_s)
+        ctx = build(self.problem, replace(self.partition, lend=False), self._memo, self.hurry)
+        _limit(ctx, [limit for limit in self.best.limits if limit[0] != "inversion"])
+        ctx.model.minimize(ctx.term(OBJECTIVES[tier])[part])
+        return relaxed(ctx.model, left()) if left() > 0 else None
 
     def _built(self, ctx: ModelContext, seconds: float) -> None:
         proto = ctx.model.proto

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from threading import Event, Thread
 from typing import Protocol
@@ -15,6 +16,9 @@ from cpalloc.problem.problem import Options
 from cpalloc.solver.cp_sat import CpSat
 from cpalloc.solver.highs import Highs
 from cpalloc.solver.outcome import Run, Status
+
+MOST_VARIABLES = 15_000
+"""Variables up to which HiGHS takes part: on larger models it has gone on for 9 s after it was told to stop."""
 
 
 class Search(Protocol):
@@ -42,8 +46,8 @@ def minimise(
     """Minimise an expression over a model.
 
     With two workers or more, and not deterministic, single-threaded searches race, and whichever proves its answer
-    stops the others: CP-SAT working upwards from the bound, HiGHS, and, with three workers, CP-SAT improving the known
-    solution. Alone, the last of these must do.
+    stops the others: CP-SAT working upwards from the bound, HiGHS where the model is not too large, and CP-SAT
+    improving the known solution in its place, or with three workers. Alone, the last of these must do.
 
     Parameters
     ----------
@@ -63,23 +67,31 @@ def minimise(
     known = CpSat(model, options, limit_s, hint=hint, presolve=presolve)
     searches: list[Search] = [known]
     if options.workers > 1 and not options.deterministic:
-        searches = [CpSat(model, options, limit_s, presolve=presolve, upwards=True), Highs(model, limit_s)]
-        searches += [known] if options.workers > 2 else []
+        upwards = CpSat(model, options, limit_s, presolve=presolve, upwards=True)
+        if len(model.proto.variables) > MOST_VARIABLES:
+            searches = [upwards, known]
+        else:
+            searches = [upwards, Highs(model, limit_s), *([known] if options.workers > 2 else [])]
     with _Watch(searches, cancel):
-        return _best(_race(searches) if len(searches) > 1 else [searches[0].solve()])
+        return _best(_race(searches, limit_s) if len(searches) > 1 else [searches[0].solve()])
 
 
 _PROVED = (Status.OPTIMAL, Status.INFEASIBLE)
 
 
-def _race(searches: Sequence[Search]) -> list[Run]:
-    """Solve in one thread each; once one has nothing left to find, the others are told to stop until they have."""
+def _race(searches: Sequence[Search], limit_s: float) -> list[Run]:
+    """Solve in one thread each; once one has nothing left to find, the others are told to stop until they have.
+
+    So are all of them once the limit is over: not everybody looks at the clock often enough.
+    """
+    until = time.perf_counter() + limit_s
     with ThreadPoolExecutor(len(searches)) as pool:
         running = [pool.submit(search.solve) for search in searches]
         settled = False
         while not all(f.done() for f in running):
-            wait(running, timeout=0.005 if settled else None, return_when=FIRST_COMPLETED)
-            settled = any(f.done() and f.result().status in _PROVED for f in running)
+            left_s = max(0.0, until - time.perf_counter())
+            wait(running, timeout=0.005 if settled else left_s, return_when=FIRST_COMPLETED)
+            settled = any(_ends(f) for f in running) or time.perf_counter() > until
             for search, future in zip(searches, running, strict=True):
                 if settled and not future.done():
                     # Again and again: a search that has not begun yet may forget that it was told to stop.
@@ -87,6 +99,11 @@ def _race(searches: Sequence[Search]) -> list[Run]:
             if not settled:
                 wait(running, timeout=0.005)
         return [f.result() for f in running]
+
+
+def _ends(search: Future[Run]) -> bool:
+    """Whether a search leaves the others nothing to find, or failed."""
+    return search.done() and (search.exception() is not None or search.result().status in _PROVED)
 
 
 def _best(runs: Sequence[Run]) -> Run:

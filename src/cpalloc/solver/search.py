@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cpalloc.models.base import Violation
+from cpalloc.models.base import OutOfTime, Violation
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import inverted, weight
@@ -50,6 +50,12 @@ WITHIN_SLACK = 0.3
 
 REGIONAL = ("starvation", "shortfall", "inversion", "preemption")
 """Tiers that are improved region by region where the whole model did not reach its bound."""
+
+RELAXED = ("starvation", "shortfall", "preemption")
+"""Those of them whose linear relaxation is worth its time."""
+
+RELAXED_SHARE = 0.4
+"""Part of a tier's time for that."""
 
 REGION_S = 2.0
 """Seconds that a region's model may take."""
@@ -110,41 +116,50 @@ class Search:
         """
         models, source = self.models, "trivial"
         left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
-        for _ in range(MAX_ROUNDS if models.whole() else 0):
-            if self._reached(goal, bound):
-                break
-            if goal.slack and self._reached(goal, None if bound is None else bound + goal.slack):
-                left = within
-            if left() <= 0.01 + models.last_build_s or models.cancelled():
-                break
-            before, best = models.partition, self._value(goal)
-            ctx, expression = models.current(goal.tier, goal.part)
-            run = models.run(ctx, expression, max(0.01, WHOLE_SHARE * left()))
-            if run.status is Status.INFEASIBLE:
-                log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", goal.tier)
-                break
-            if run.bound is not None and (bound is None or run.bound > bound):
-                if run.bound > best:
-                    # A bound above a known feasible value is a false certificate: keep nothing of it.
-                    message = "bound %s of tier %s part %d contradicts the known value %d"
-                    log.error(message, run.bound, goal.tier, goal.part, best)
+        try:
+            if not models.whole() and goal.tier in RELAXED and goal.part == 0 and not self._reached(goal, bound):
+                relaxation = models.relaxed(goal.tier, goal.part, RELAXED_SHARE * left())
+                if relaxation is not None and (bound is None or bound < relaxation <= self._value(goal)):
+                    bound, source = relaxation, "lp"
+            for _ in range(MAX_ROUNDS if models.whole() else 0):
+                if self._reached(goal, bound):
                     break
-                bound, source = run.bound, "cp_sat"
-            if not run.found:
-                break  # too big a model for the time there is
-            seen = self._take(ctx, run, goal)
-            if not self._reached(goal, bound):
-                self._look_closer(goal, bound, models.meter(NARROW_SHARE * left()), seen)
-            if self._reached(goal, bound):
-                continue
-            if left() < 2 * self._took(run):
-                break  # a finer model takes longer than this one did
-            self._refine(goal, run, seen)
-            if models.partition == before:
-                break
-        if goal.tier in REGIONAL and goal.part == 0 and not self._reached(goal, bound):
-            # Slack is there to be used: coming nearer to the bound within it is worth little of the time.
-            self._by_regions(goal, bound, models.meter(WITHIN_SLACK * left()) if goal.slack else left)
+                if goal.slack and self._reached(goal, None if bound is None else bound + goal.slack):
+                    left = within
+                if left() <= 0.01 + models.last_build_s or models.cancelled():
+                    break
+                before, best = models.partition, self._value(goal)
+                ctx, expression = models.current(goal.tier, goal.part)
+                if left() <= 0.01:
+                    break  # building it took all the time there was
+                run = models.run(ctx, expression, max(0.01, WHOLE_SHARE * left()))
+                if run.status is Status.INFEASIBLE:
+                    log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", goal.tier)
+                    break
+                if run.bound is not None and (bound is None or run.bound > bound):
+                    if run.bound > best:
+                        # A bound above a known feasible value is a false certificate: keep nothing of it.
+                        message = "bound %s of tier %s part %d contradicts the known value %d"
+                        log.error(message, run.bound, goal.tier, goal.part, best)
+                        break
+                    bound, source = run.bound, run.source
+                if not run.found:
+                    break  # too big a model for the time there is
+                seen = self._take(ctx, run, goal)
+                if not self._reached(goal, bound):
+                    self._look_closer(goal, bound, models.meter(NARROW_SHARE * left()), seen)
+                if self._reached(goal, bound):
+                    continue
+                if left() < 2 * self._took(run):
+                    break  # a finer model takes longer than this one did
+                self._refine(goal, run, seen)
+                if models.partition == before:
+                    break
+            if goal.tier in REGIONAL and goal.part == 0 and not self._reached(goal, bound):
+                # Slack is there to be used: coming nearer to the bound within it is worth little of the time.
+                self._by_regions(goal, bound, models.meter(WITHIN_SLACK * left()) if goal.slack else left)
+        except OutOfTime:
+            models.forget()
         if bound is not None and bound > self._value(goal):
             message = "tier %s part %d: value %d is below its bound %d; the bound is dropped"
             log.error(message, goal.tier, goal.part, self._value(goal), bound)
@@ -197,6 +212,12 @@ class Search:
         left = self.models.meter(budget)
         if not self.models.whole():
             return
+        try:
+            self._once(goal, budget, left)
+        except OutOfTime:
+            self.models.forget()
+
+    def _once(self, goal: Goal, budget: float, left: Callable[[], float]) -> None:
         ctx, expression = self.models.current(goal.tier, goal.part)
         run = self.models.run(ctx, expression, budget)
         if run.found:

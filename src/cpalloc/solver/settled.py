@@ -12,8 +12,11 @@ from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import JobState, Problem
 from cpalloc.solver.outcome import Run, Status
 
+Known = tuple[frozenset[int], frozenset[int]]
+"""Evictable jobs that stay, and those that are preempted, in every decision."""
+
 MOST_SETS = 3
-"""Sets of victims looked for; where there are more, nothing is settled."""
+"""Sets of victims looked for at most."""
 
 
 def settled(
@@ -22,7 +25,8 @@ def settled(
     victims: frozenset[int],
     solve: Callable[[CpModel], Run],
     bounds: Sequence[int | None] = (),
-) -> tuple[frozenset[int], frozenset[int]] | None:
+    most_sets: int = MOST_SETS,
+) -> Known | None:
     """Evictable jobs that every solution of a model keeps, and those that every one preempts.
 
     Other sets of victims than the one known are looked for, one after the other. What the model has no variable for is
@@ -34,6 +38,8 @@ def settled(
         Looks for any solution of a model.
     bounds
         What the parts of ``preemption`` are at least, where that is known: a set that is less stands for no decision.
+    most_sets
+        Sets looked for, the one known included; where there are more, nothing is settled.
 
     Returns
     -------
@@ -44,7 +50,7 @@ def settled(
     for expression, bound in zip(ctx.term(OBJECTIVES["preemption"]), bounds, strict=False):
         if bound is not None and not isinstance(expression, int):
             model.add(expression >= bound)
-    for _ in range(MOST_SETS):
+    for _ in range(most_sets):
         model.add_bool_or([v.negated() if j in sets[-1] else v for j, v in ctx.e.items()])
         run = solve(model)
         if run.status is Status.INFEASIBLE:

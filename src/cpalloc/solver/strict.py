@@ -8,7 +8,9 @@ from dataclasses import replace
 from threading import Event
 
 import numpy as np
+from ortools.sat.python.cp_model import CpModel
 
+from cpalloc.models.base import OutOfTime
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of
 from cpalloc.models.objectives.delay import instants as release_instants
@@ -17,10 +19,11 @@ from cpalloc.problem.problem import Action, Decision, JobState, Problem, Tier
 from cpalloc.solver.fill import filled
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
+from cpalloc.solver.outcome import Run
 from cpalloc.solver.prune import prune
 from cpalloc.solver.results import Clock, PartResult, Solution, TierResult
 from cpalloc.solver.search import Goal, Search
-from cpalloc.solver.settled import settled
+from cpalloc.solver.settled import MOST_SETS, Known, settled
 
 SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.35, "preemption": 0.6, "delay": 0.45, "fragmentation": 0.7}
 """Part of the time left that a tier may take: a settled early tier makes the later ones easier, not only better."""
@@ -49,6 +52,8 @@ class StrictOrder:
         self.results: list[TierResult] = []
         self.lending = self.settled = self.assumed = False
         """Whether models mind what is borrowed; whether the preemptions are settled; whether that is an assumption."""
+        self.known: Known | None = None
+        """Evictable jobs that stay and that go in every decision within the limits, once that is known."""
         for decision in starts:
             pruned = prune(problem, decision)
             self.best.offer(pruned, upto=len(self.best.tiers), ties=True)
@@ -73,6 +78,8 @@ class StrictOrder:
                 if parts and not parts[-1].proved(self.problem.options.gap):
                     budget = 0.0  # ties among what is not known to be best are not worth the time
                 solve = self._solve_delay if tier.name == "delay" else self._solve_part
+                if tier.name == "preemption" and part > 0 and self._only_victims(parts, budget):
+                    solve = self._read_part
                 parts.append(solve(tier, index, part, budget))
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
             if not self.settled:
@@ -113,6 +120,37 @@ class StrictOrder:
         self.best.limits.append((tier.name, part, limit))
         return PartResult(spec.name, spec.unit, best, bound, limit, source, time.perf_counter() - began)
 
+    def _read_part(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
+        """What a part is worth where every decision within the limits preempts the same jobs."""
+        spec, best = OBJECTIVES[tier.name].parts[part], self.best.values[tier.name][part]
+        self.best.limits.append((tier.name, part, best))
+        return PartResult(spec.name, spec.unit, best, best, best, "settled", 0.0)
+
+    def _only_victims(self, parts: Sequence[PartResult], budget: float) -> bool:
+        """Whether no decision within the limits preempts others than the incumbent; asked once, after the first part.
+
+        Mostly so, as hardly two sets cost the same: then number, GPUs and age need not be minimised one by one.
+        """
+        if len(parts) == 1:
+            exactly = parts[0].best == parts[0].bound
+            self.known = self._victims([parts[0].bound], 1, budget) if exactly and self.models.whole() else None
+        return self.known is not None
+
+    def _victims(self, bounds: Sequence[int | None], most_sets: int, budget: float) -> Known | None:
+        """The jobs that all of at most so many sets of victims within the limits spare, and those that all preempt."""
+        models, left = self.models, self.models.meter(budget)
+        chosen = frozenset(np.flatnonzero(self.best.decision.action == Action.PREEMPT).tolist()) & models.evictable()
+        try:
+            ctx, _ = models.current("preemption", 0)
+        except OutOfTime:
+            models.forget()
+            return None
+
+        def solve(model: CpModel) -> Run:
+            return models.any(model, max(0.01, left()))
+
+        return settled(ctx, self.problem, chosen, solve, bounds, most_sets)
+
     def _solve_delay(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
         """Settle who is blocked, minimise their delay, and let what was promised bind the tiers that follow."""
         problem, best = self.problem, self.best
@@ -122,10 +160,10 @@ class StrictOrder:
             self.models.refine(blocked=known, instants=release_instants(problem), by_release=True)
         result = self._solve_part(tier, index, part, budget)
         best.promise_best()
-        value = min(result.best, best.values[tier.name][part])
+        best.keep_promises()
+        value = best.values[tier.name][part]
         result = replace(result, best=value, limit=value + result.limit - result.best)
         best.limits[-1] = (tier.name, part, result.limit)
-        best.keep_promises()
         served = frozenset(j for j in best.blocked or () if best.decision.action[j] == Action.START)
         ready = frozenset(best.blocked or ()) - served - frozenset(best.decision.blocked)
         self.models.refine(
@@ -181,15 +219,15 @@ class StrictOrder:
             self.settled = True
             return
         if models.whole() and all(part.proved(self.problem.options.gap) for part in self.results[-1].parts):
-            ctx, _ = models.current("preemption", 0)
-            left = models.meter(OTHER_SHARE * models.left())
-            bounds = [part.bound for part in self.results[-1].parts]
-            known = settled(ctx, self.problem, chosen, lambda model: models.any(model, max(0.01, left())), bounds)
+            known = self.known
+            if known is None:
+                bounds = [part.bound for part in self.results[-1].parts]
+                known = self._victims(bounds, MOST_SETS, OTHER_SHARE * models.left())
             if known is not None:
                 self.settled = True
                 models.refine(stays=known[0], gone=known[1])
                 return
-            if len(ctx.model.proto.variables) < MOST_UNSETTLED:
+            if models.context is not None and len(models.context.model.proto.variables) < MOST_UNSETTLED:
                 return
         # Nobody knows whether other preemptions are as good. To look for them as well would cost the later tiers
         # their time; so these are kept, and bounds under that assumption are nobody's.

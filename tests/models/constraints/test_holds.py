@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
 
 from builders import HOUR, MINUTE, Budget, Node, Pending, Running, blamed, decide, hold, job_at, problem
+from cpalloc.metrics.reservations import reserve
 from cpalloc.models.constraints.holds import Holds, intrusions, room_beside
-from cpalloc.problem.problem import US, JobState, Problem, status_quo
+from cpalloc.models.kinds import Partition
+from cpalloc.problem.compile import compile_round
+from cpalloc.problem.problem import US, Action, Decision, Hold, JobState, Problem, status_quo
 from cpalloc.problem.releases import NEVER, release_us, start_release_us
+from cpalloc.schema import parse_round
+from cpalloc.solver.greedy import greedy
+from cpalloc.solver.values import violations
+from models.fixing import any_decision, counted, in_turn
+from reference.tiny_rounds import tiny_doc
 
 RULE = Holds()
 
@@ -249,3 +259,136 @@ def test_promotions_are_protected_from_now_and_time_out_from_their_start() -> No
     for charged, left_s in ((0, 2 * HOUR), (2000, HOUR)):
         p = running(owner=Running("j", at="n1", funding="any", timeout_s=12 * HOUR), charged=charged)
         assert release_us(p, decide(p, promote=["j"]), 0) == p.now_us + left_s * US
+
+
+# -- room at once -----------------------------------------------------------------------------------------------------
+
+
+def possible(p: Problem, d: Decision, *, ready: str = "gang", fresh: tuple[Hold, ...] = ()) -> bool:
+    """Whether the model has a decision in which a job starts or finds room at once."""
+    assert violations(p, d) == []
+    told = Partition(
+        holds=p.holds + fresh,
+        hard=len(p.holds),
+        ready=frozenset({job_at(p, ready)} if ready else ()),
+        instants=(p.now_us,),
+    )
+    return counted(p, told, d, "shortfall") is not None
+
+
+def waiting(
+    *jobs: Pending, nodes: int = 1, charged: int = 0, claim: int = 0, yields: bool = False, **gang: Any
+) -> Problem:
+    """A gang of 8 GPUs a replica, and some jobs, of its budget or of y."""
+    return problem(
+        nodes=[Node(f"n{i + 1}", within=f"r{i // 2}") for i in range(nodes)],
+        jobs=[Pending("gang", gpus=8, **gang), *jobs],
+        budgets=[Budget("x", entitled=16, claim=16), Budget("y", charged=charged, claim=claim)],
+        levels=["rack"],
+        preempt_under_share=yields,
+    )
+
+
+def test_a_job_that_is_ready_starts_or_could_at_once() -> None:
+    p = waiting(Pending("a"), nodes=2)
+    for d in (status_quo(p), decide(p, start={"gang": "n1"}), decide(p, start={"gang": "n1", "a": "n2"})):
+        assert possible(p, d)
+    assert possible(p, decide(p, start={"a": "n1"}))  # n2 is free
+    p = waiting(Pending("a"))
+    assert possible(p, status_quo(p))
+    assert not possible(p, decide(p, start={"a": "n1"}))
+    assert possible(p, decide(p, start={"a": "n1"}), ready="")
+
+
+def test_borrowed_work_is_no_obstacle_to_who_is_ready() -> None:
+    p = waiting(Pending("a", funding="any"), Running("lent", at="n1", gpus=4))
+    assert possible(p, status_quo(p))
+    assert possible(p, decide(p, borrow={"a": "n1"}))
+    assert not possible(p, decide(p, start={"a": "n1"}))
+
+
+@pytest.mark.parametrize(("charged", "protected_s", "room"), [(2000, HOUR, False), (2000, 0, True), (500, 0, False)])
+def test_allocated_work_is_an_obstacle_unless_it_yields(charged: int, protected_s: int, room: bool) -> None:
+    # Over its share and protected no longer it is in nobody's way.
+    p = waiting(Running("old", budget="y", at="n1", mode="allocated", protected_s=protected_s), charged=charged)
+    assert possible(p, status_quo(p)) == room
+
+
+def test_what_its_budget_needs_is_an_obstacle_until_it_has_more() -> None:
+    # y, with a claim of 8, has old alone, and can spare it once more has started.
+    p = waiting(
+        Running("old", budget="y", at="n1", gpus=8, mode="allocated"),
+        Pending("more", budget="y", gpus=8, nodes=["n2"]),
+        Pending("a", gpus=8, nodes=["n2"]),
+        nodes=2,
+        charged=2000,
+        claim=8,
+    )
+    assert possible(p, status_quo(p))  # on n2
+    assert possible(p, decide(p, start={"more": "n2"}))
+    assert not possible(p, decide(p, start={"a": "n2"}))
+
+
+def test_who_is_preempted_is_no_obstacle() -> None:
+    # a takes one of the two nodes of old.
+    old = Running("old", budget="y", at={"n1": 1, "n2": 1}, gpus=8, replicas=2, mode="allocated")
+    p = waiting(old, Pending("a", gpus=8), Pending("b", gpus=8, replicas=2), nodes=2, yields=True)
+    assert not possible(p, status_quo(p))
+    assert possible(p, decide(p, preempt=["old"], start={"a": "n2"}))
+    assert not possible(p, decide(p, preempt=["old"], start={"b": {"n1": 1, "n2": 1}}))
+
+
+def test_a_promotion_is_an_obstacle() -> None:
+    p = waiting(Running("up", at="n1", gpus=2, funding="any"))
+    assert possible(p, status_quo(p))
+    assert not possible(p, decide(p, promote=["up"]))
+
+
+def test_room_at_once_is_room_in_one_domain() -> None:
+    # Racks of two nodes; a takes some of the first: two nodes are left, in one rack with n2 or n4, else apart.
+    p = waiting(Pending("a"), Pending("b"), nodes=4, replicas=2, required="rack")
+    assert possible(p, decide(p, start={"a": "n1", "b": "n2"}))
+    assert not possible(p, decide(p, start={"a": "n1", "b": "n3"}))
+    p = waiting(Pending("a"), Pending("b"), nodes=4, replicas=2)
+    assert possible(p, decide(p, start={"a": "n1", "b": "n3"}))
+
+
+def test_what_this_round_promises_others_is_no_room_and_ones_own_promise_is() -> None:
+    # What was promised before may have moved elsewhere, and takes no room here.
+    p = waiting(Pending("other", gpus=8), Pending("a"), nodes=2)
+    to_other, to_gang = hold(p, "other", {"n1": 8}, in_s=HOUR), hold(p, "gang", {"n1": 8}, in_s=HOUR)
+    for kept in (False, True):
+        told, fresh = (replace(p, holds=(to_other,)), ()) if kept else (p, (to_other,))
+        assert possible(told, status_quo(told), fresh=fresh)  # n2 is free
+        assert possible(told, decide(told, start={"a": "n2"}), fresh=fresh) is kept
+        # Once other starts nothing is promised to it: on n1 its start is in the way, on n2 the gang has n1.
+        assert possible(told, decide(told, start={"other": "n2"}), fresh=fresh)
+        assert not possible(told, decide(told, start={"other": "n2", "a": "n1"}), fresh=fresh)
+        told, fresh = (replace(p, holds=(to_gang,)), ()) if kept else (p, (to_gang,))
+        assert possible(told, decide(told, start={"a": "n2"}), fresh=fresh)
+
+
+def test_no_decision_that_left_room_at_once_is_taken_away() -> None:
+    rng, seen, full = Random("ready"), 0, 0
+    for seed in range(150):
+        p = compile_round(parse_round(tiny_doc(seed, reservations=True))).problem
+        first = in_turn(p, greedy(p))
+        drawn = [any_decision(p, rng) for _ in range(3)]
+        jobs = reserve(p, first, kept=p.holds)[1]
+        for d in [first, *(d for d in drawn if d is not None)] if jobs else []:
+            holds, still = reserve(p, d, kept=p.holds, jobs=jobs)
+            before = {h.job for h in p.holds}
+            told = Partition(
+                holds=p.holds + tuple(h for h in holds if h.job not in before),
+                hard=len(p.holds),
+                served=frozenset(j for j in jobs if d.action[j] == Action.START),
+                ready=frozenset(j for j in jobs if d.action[j] == Action.WAIT) - frozenset(still),
+                instants=(p.now_us,),
+                split=True,
+            )
+            if told.ready and not list(intrusions(p, d, told.holds[told.hard :], bind_all=True)):
+                seen += 1
+                assert counted(p, told, d, "shortfall") is not None, (seed, told)
+            blocked = replace(told, ready=frozenset(still))
+            full += bool(still) and counted(p, blocked, d, "shortfall") is None
+    assert min(seen, full) >= 20

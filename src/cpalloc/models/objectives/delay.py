@@ -68,9 +68,10 @@ def _gang(problem: Problem, job: int, domains: Sequence[IntArray]) -> Gang:
 
 
 def later_than_now(ctx: ModelContext, job: int) -> Linear:
-    """1 where a job neither starts nor could at once, beside the allocated work that is there and what is promised."""
+    """1 where a job neither starts nor could at once, beside the allocated work that is there and what this round
+    promises others (what was promised before may have moved elsewhere)."""
     gang, room = _gang(ctx.problem, job, places(ctx.problem, job)), RoomAt(ctx)
-    for hold in ctx.partition.holds:
+    for hold in ctx.partition.holds[ctx.partition.hard :]:
         if hold.job != job:
             room.promise(hold)
     return cost_of_waiting(ctx, gang, [Step(ctx.problem.now_us, 0)], 1, room, ctx.started(job)).cost

@@ -38,6 +38,7 @@ class Locality:
             for c, cell in enumerate(ctx.layout.cells):
                 if (k, c) in ctx.a:
                     domains[int(topology.domain_of[level, cell.first])].append(c)
+            ctx.check_time()
             for domain, cells in domains.items():
                 in_it = model.new_bool_var(f"in{k},{domain}")
                 # The rows cell by cell say the same of whole numbers; this one makes fractions dear.
