@@ -11,12 +11,14 @@ from cpalloc.explain.beneficiaries import beneficiaries_of_all
 from cpalloc.explain.starts import Starts
 from cpalloc.explain.states import States
 from cpalloc.generate import generate_doc
-from cpalloc.models.constraints.preemption import beneficiaries, victims
+from cpalloc.models.constraints.preemption import victims
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Decision, Problem
 from cpalloc.problem.usage import Usage
 from cpalloc.schema import parse_round
 from cpalloc.solver.greedy import greedy
+from reference.beneficiaries import beneficiaries
+from reference.usage_state import state
 
 CASES = [("mixed", 1), ("gang-heavy", 2), ("odd-sizes", 3)]
 
@@ -27,16 +29,6 @@ def decided(request: pytest.FixtureRequest) -> tuple[Problem, Decision]:
     variant, seed = request.param
     problem = compile_round(parse_round(generate_doc(case(variant, 48, seed, time_limit_s=1).config))).problem
     return problem, greedy(problem)
-
-
-def state(usage: Usage) -> tuple[object, ...]:
-    """What a state says is free, to compare."""
-    return (
-        usage.free_gpus.tolist(),
-        list(usage.free_devices),
-        usage.free_resources.tolist(),
-        usage.running_on.tolist(),
-    )
 
 
 def test_now_and_without_starts(decided: tuple[Problem, Decision]) -> None:

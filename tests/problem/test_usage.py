@@ -10,6 +10,7 @@ import pytest
 from builders import DOWN, DRAINING, Budget, Node, Pending, Running, decide, job_at, node_at, problem
 from cpalloc.problem.problem import JobState, Problem, Replica
 from cpalloc.problem.usage import Usage
+from reference.usage_state import state
 
 
 def slots(p: Problem, usage: Usage, job: str, node: str = "n1") -> int:
@@ -17,16 +18,6 @@ def slots(p: Problem, usage: Usage, job: str, node: str = "n1") -> int:
     one = usage.slots(job_at(p, job), node_at(p, node))
     assert usage.slots_all(job_at(p, job))[node_at(p, node)] == one
     return one
-
-
-def state(usage: Usage) -> tuple[object, ...]:
-    """Everything a Usage knows, to compare."""
-    return (
-        usage.free_gpus.tolist(),
-        list(usage.free_devices),
-        usage.free_resources.tolist(),
-        usage.running_on.tolist(),
-    )
 
 
 # -- what the status quo leaves free --------------------------------------------------------------------------------

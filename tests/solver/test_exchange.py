@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from builders import Budget, Node, Pending, Running, Where, decide, job_at, problem
-from cpalloc.models.constraints.preemption import beneficiaries, victims
+from cpalloc.models.constraints.preemption import victims
 from cpalloc.problem.problem import Decision, Problem
 from cpalloc.solver.exchange import give_to_others
 from cpalloc.solver.values import violations
 from models.fixing import any_start
+from reference.beneficiaries import beneficiaries
 
 BUDGETS = [Budget("x"), Budget("y"), Budget("z")]
 

@@ -216,6 +216,18 @@ def test_as_many_searches_as_there_are_workers(
     assert set(cast.limits) == {17.0}
 
 
+def test_what_is_to_be_sure_or_too_large_is_asked_of_cp_sat_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cast, model = Cast(monkeypatch), CpModel()
+    x = model.new_int_var(0, 9, "x")
+    minimise(model, x, options=workers(2), limit_s=17.0, hint=[(x, 3)], presolve=False)
+    assert sorted(cast.asked) == [("cp_sat", False, True, False), ("cp_sat", True, False, False)]
+    for most, asked in ((1, [UPWARDS, HIGHS]), (0, [KNOWN, UPWARDS])):
+        cast.asked.clear()
+        monkeypatch.setattr(module, "MOST_VARIABLES", most)
+        minimise(model, x, options=workers(2), limit_s=17.0, hint=[(x, 3)])
+        assert sorted(cast.asked) == asked
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_all_give_up_when_the_caller_does(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each forgets twice that it was told.

@@ -63,15 +63,7 @@ class Highs:
         if self._stopped.is_set() or left_s <= 0:
             return Run(Status.UNKNOWN, source="highs", seconds=time.perf_counter() - began)
         highs.HandleUserInterrupt = True
-        for option, value in {
-            "output_flag": False,
-            "threads": 1,
-            "parallel": "off",
-            "time_limit": left_s,
-            "mip_rel_gap": 0.0,
-            "mip_abs_gap": 0.5,
-        }.items():
-            highs.setOptionValue(option, value)
+        _set_options(highs, left_s)
         if highs.passModel(_lp(mip)) == highspy.HighsStatus.kError or highs.run() == highspy.HighsStatus.kError:
             log.error("HiGHS refuses a model of %d rows; it is solved without it", len(mip.least))
             return Run(Status.UNKNOWN, source="highs", seconds=time.perf_counter() - began)
@@ -93,12 +85,18 @@ def relaxed(model: cp_model.CpModel, limit_s: float) -> int | None:
     lp, highs = _lp(mip), highspy.Highs()
     lp.integrality_ = []
     left_s = max(0.0, limit_s - (time.perf_counter() - began))
-    for option, value in {"output_flag": False, "threads": 1, "parallel": "off", "time_limit": left_s}.items():
-        highs.setOptionValue(option, value)
+    _set_options(highs, left_s)
     if highs.passModel(lp) == highspy.HighsStatus.kError or highs.run() == highspy.HighsStatus.kError:
         return None
     solved = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
     return _floor(highs.getInfo().objective_function_value) if solved else None
+
+
+def _set_options(highs: highspy.Highs, limit_s: float) -> None:
+    """Silent, one thread, and no gap: objectives are integers, so a bound within 0.5 proves the optimum."""
+    options = {"output_flag": False, "threads": 1, "parallel": "off", "time_limit": limit_s}
+    for option, value in (options | {"mip_rel_gap": 0.0, "mip_abs_gap": 0.5}).items():
+        highs.setOptionValue(option, value)
 
 
 def _lp(mip: Mip) -> highspy.HighsLp:

@@ -120,19 +120,18 @@ class Models:
         expression: Linear,
         limit_s: float,
         *,
-        model: CpModel | None = None,
         near: Decision | None = None,
         doubt: bool = True,
     ) -> Run:
-        """Minimise over a context's model, or a clone of it, beginning ``near`` a decision (by default the incumbent).
+        """Minimise over a context's model, beginning ``near`` a decision (by default the incumbent).
 
         ``doubt``: what is called infeasible is asked once more, without presolve.
         """
-        options, model = self.problem.options, ctx.model if model is None else model
+        options, model, cancel = self.problem.options, ctx.model, self.cancel
         hint = hint_of(ctx, self.best.decision if near is None else near)
-        run = minimise(model, expression, options=options, limit_s=limit_s, hint=hint, cancel=self.cancel)
+        run = minimise(model, expression, options=options, limit_s=limit_s, hint=hint, cancel=cancel)
         if run.status is Status.INFEASIBLE and doubt:
-            run = minimise(model, expression, options=options, limit_s=limit_s, presolve=False)
+            run = minimise(model, expression, options=options, limit_s=limit_s, presolve=False, cancel=cancel)
         return self._counted(run)
 
     def any(self, model: CpModel, limit_s: float) -> Run:

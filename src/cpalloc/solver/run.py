@@ -55,6 +55,9 @@ def minimise(
         Values of the deciding variables in a known solution.
     limit_s
         Seconds, or units of deterministic time in deterministic mode.
+    presolve
+        False where the answer is to be sure that there is no solution: without presolve, and without HiGHS, whose
+        arithmetic is not exact.
 
     Raises
     ------
@@ -68,7 +71,7 @@ def minimise(
     searches: list[Search] = [known]
     if options.workers > 1 and not options.deterministic:
         upwards = CpSat(model, options, limit_s, presolve=presolve, upwards=True)
-        if len(model.proto.variables) > MOST_VARIABLES:
+        if not presolve or len(model.proto.variables) > MOST_VARIABLES:
             searches = [upwards, known]
         else:
             searches = [upwards, Highs(model, limit_s), *([known] if options.workers > 2 else [])]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from builders import DRAINING, Budget, Node, Pending, Running, blamed, decide, job_at, problem
-from cpalloc.models.constraints.preemption import Preemption, beneficiaries, victims
+from cpalloc.models.constraints.preemption import Preemption, victims
 from cpalloc.problem.problem import JobState, Problem, status_quo
+from reference.beneficiaries import beneficiaries
 
 RULE = Preemption()
 

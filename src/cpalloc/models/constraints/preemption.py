@@ -70,16 +70,3 @@ def victims(problem: Problem, decision: Decision) -> list[int]:
     """Jobs preempted without being forced to end."""
     chosen = (decision.action == Action.PREEMPT) & (problem.jobs.state == JobState.EVICTABLE)
     return [int(j) for j in np.flatnonzero(chosen)]
-
-
-def beneficiaries(problem: Problem, decision: Decision, job: int) -> tuple[int, ...]:
-    """Allocated starts of other budgets on a node of a preempted job."""
-    nodes = {r.node for r in problem.jobs.placement[job] if r.node >= 0}
-    leaf = problem.jobs.leaf
-    return tuple(
-        j
-        for j, placement in sorted(decision.placement.items())
-        if not nodes.isdisjoint([r.node for r in placement])
-        and decision.mode[j] == Mode.ALLOCATED
-        and leaf[j] != leaf[job]
-    )
