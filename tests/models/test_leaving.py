@@ -186,6 +186,29 @@ def test_two_gangs_that_could_each_start_at_once_wait_for_nothing() -> None:
     assert counted(p, asking(p, "gang", "next"), quo, "delay") == 0
 
 
+def test_who_could_start_at_once_must_do_so_beside_every_promise() -> None:
+    # pair is promised n1, which is free, and n2 at 5 h; then one cannot start at once and is promised n3 at 7 h. Had
+    # pair waited for n2 and n3 until 7 h, one could: 2·8·7 h is the least there is, and 8·0 + 2·8·5 h is not to be had.
+    p = problem(
+        nodes=[Node("n1"), Node("n2"), Node("n3")],
+        jobs=[
+            Running("two", budget="z", at="n2", gpus=8, mode="allocated", age_s=0, timeout_s=5 * HOUR),
+            Running("three", budget="z", at="n3", gpus=8, mode="allocated", age_s=0, timeout_s=7 * HOUR),
+            Pending("one", budget="x", gpus=8),
+            Pending("pair", budget="y", replicas=2, gpus=8),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", claim=16), Budget("z", claim=16)],
+    )
+    quo, (one, pair) = status_quo(p), (job_at(p, "one"), job_at(p, "pair"))
+    assert reserve(p, quo, jobs=(one,)) == ((), ())
+    holds, blocked = reserve(p, quo, jobs=(one, pair))
+    assert set(blocked) == {one, pair}
+    assert {h.job: (h.starts_us, h.nodes) for h in holds} == {pair: (after(5), (0, 1)), one: (after(7), (2,))}
+    assert reserve(p, quo, kept=holds, jobs=(one, pair)) == (holds, blocked)
+    assert promised_delay(p, quo, (one, pair)) == (8 * 7 + 16 * 5) * HOUR
+    assert counted(p, asking(p, "one", "pair"), quo, "delay") == 16 * 7 * HOUR
+
+
 def test_an_instant_may_be_worth_waiting_for_only_beside_another_gang() -> None:
     # From 5 h on n1 has the four GPUs that four wants, and from 6 h on one more: then both can be there.
     work = [("two", 2, 1), ("more", 2, 5), ("last", 1, 6), ("stays", 3, 9)]

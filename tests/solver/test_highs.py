@@ -94,6 +94,12 @@ def test_the_optimum_with_the_values_of_the_models_own_variables() -> None:
     assert claims(solved(table())) == Run(Status.OPTIMAL, [1, -7], -7, -7, "highs")
 
 
+@pytest.mark.parametrize(("most", "objective"), [(0, -6), (-6, -6), (-7, None)])
+def test_what_is_known_of_the_optimum_changes_nothing_if_it_is_true(most: int, objective: int | None) -> None:
+    run = Highs(knapsack(), GENEROUS_S, 0.0, most=most).solve()
+    assert (run.objective, run.status) == (objective, Status.INFEASIBLE if objective is None else Status.OPTIMAL)
+
+
 def test_a_model_without_an_objective_or_a_row() -> None:
     model = CpModel()
     model.new_int_var(2, 2, "x")

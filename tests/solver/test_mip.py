@@ -164,6 +164,21 @@ def test_whatever_lies_outside_a_domain_is_worth_nothing() -> None:
 # -- as tight as the domains allow ------------------------------------------------------------------------------------
 
 
+def test_at_most_so_much_leaves_the_points_that_are_worth_no_more() -> None:
+    rng, bounded = Random(5), 0
+    for _ in range(200):
+        drawn = Drawn(rng)
+        mip = mip_of(drawn.model)
+        at_most, points = mip.at_most(0), list(product(*drawn.boxes))
+        if mip.own < len(mip.low):
+            continue  # positions of tables are variables of the rows alone
+        for point in points:
+            worth = mip.worth(np.array(point))
+            bounded += worth is not None and worth > 0
+            assert at_most.worth(np.array(point)) == (worth if worth is not None and worth <= 0 else None)
+    assert bounded > 500
+
+
 def test_rows_that_always_hold_are_left_as_they_are() -> None:
     # What nothing can exceed is no limit: 2x - y <= 20 says no more than the domains do.
     model = CpModel()

@@ -164,6 +164,7 @@ class Cast:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, stops: int = 0, after: Sequence[Fake] = ()) -> None:
         self.asked: list[tuple[str, bool, bool, bool]] = []
         self.limits: list[float] = []
+        self.most: int | None = None
         self.searches: list[Fake] = []
         self.stops, self.after = stops, after
         monkeypatch.setattr(module, "CpSat", self._cp_sat)
@@ -174,7 +175,8 @@ class Cast:
     ) -> Fake:
         return self._new(("cp_sat", upwards, bool(hint), presolve), limit_s)
 
-    def _highs(self, model: CpModel, limit_s: float) -> Fake:
+    def _highs(self, model: CpModel, limit_s: float, *, most: int | None) -> Fake:
+        self.most = most
         return self._new(("highs", False, False, False), limit_s)
 
     def _new(self, who: tuple[str, bool, bool, bool], limit_s: float) -> Fake:
@@ -211,8 +213,9 @@ def test_as_many_searches_as_there_are_workers(
 ) -> None:
     cast, model = Cast(monkeypatch), CpModel()
     x = model.new_int_var(0, 9, "x")
-    minimise(model, x, options=options, limit_s=17.0, hint=[(x, 3)])
+    minimise(model, x, options=options, limit_s=17.0, hint=[(x, 3)], most=8)
     assert sorted(cast.asked) == sorted(asked)
+    assert cast.most == (8 if HIGHS in asked else None)
     assert set(cast.limits) == {17.0}
 
 

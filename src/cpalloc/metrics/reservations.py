@@ -57,12 +57,13 @@ def reserve(
     -------
     holds, blocked
         Promises that share no GPU, and all jobs considered, promised or not, both by rank. A job that could start at
-        once by preemptions the round decided against is not blocked and gets none.
+        once, beside all promises, by preemptions the round decided against is not blocked and gets none.
     """
     outlook = Outlook(problem, decision)
     rank = problem.jobs.rank
     holds: list[Hold] = []
     considered: list[int] = []
+    able: list[tuple[int, list[int]]] = []
     taken: dict[int, int] = defaultdict(int)
     for hold in by_instant(kept):
         if decision.action[hold.job] == Action.WAIT and (fresh := renew(outlook, hold)) is not None:
@@ -77,15 +78,35 @@ def reserve(
             continue
         at_once, found = promise(outlook, job, open_pools)
         if at_once:
+            able.append((job, open_pools))
             continue
         considered.append(job)
         if found is not None:
             holds.append(found)
         taken[int(problem.nodes.pool[found.nodes[0]]) if found else open_pools[0]] += 1
+    late, found_late = _late(outlook, able)
+    holds, considered = holds + found_late, considered + late
     return (
         tuple(sorted(holds, key=lambda h: int(rank[h.job]))),
         tuple(sorted(considered, key=lambda j: int(rank[j]))),
     )
+
+
+def _late(outlook: Outlook, able: Sequence[tuple[int, list[int]]]) -> tuple[list[int], list[Hold]]:
+    """Who could start at once beside the promises before it, but not beside all of them; and what is promised to it."""
+    late: list[int] = []
+    holds: list[Hold] = []
+    again = bool(outlook.promised.any())
+    while again:
+        again = False
+        for job, pools in able:
+            if job not in late:
+                at_once, found = promise(outlook, job, pools)
+                if not at_once:
+                    late.append(job)
+                    holds += [found] if found else []
+                    again |= found is not None
+    return late, holds
 
 
 def pools_of(problem: Problem, job: int) -> list[int]:

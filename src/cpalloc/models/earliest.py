@@ -153,24 +153,30 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, no
 
     For every instant t and size g, with ``nodes`` those of the pool:
     Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
-    Who could be held at once is promised nothing, and takes nothing.
+    Who could be held at once is promised nothing; each of them, but not all of them together, has its GPUs beside what
+    is promised to the others.
     """
     now_us = ctx.problem.now_us
-    held_here = [(gang, [h for h in choice.held if h.pool == pool and h.at_us > now_us]) for gang, choice in gangs]
-    here = [(gang, row) for gang, row in held_here if row]
-    if len(here) < 2:
+    held_here = [(gang, [h for h in choice.held if h.pool == pool]) for gang, choice in gangs]
+    able = [(gang, h) for gang, row in held_here for h in row if h.at_us <= now_us]
+    later = [(gang, [h for h in row if h.at_us > now_us]) for gang, row in held_here]
+    here = [(gang, row) for gang, row in later if row]
+    if len({gang.label for gang, _ in [*here, *able]}) < 2 or not here:
         return
     instants = sorted({held.at_us for _, row in here for held in row})
     # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
-    inside = [[own for own in gang.domains if ctx.problem.nodes.pool[own[0]] == pool] for gang, _ in here]
+    among = {gang.label: gang for gang, _ in [*here, *able]}.values()
+    inside = [[own for own in gang.domains if ctx.problem.nodes.pool[own[0]] == pool] for gang in among]
     same = all(len(own) == 1 and np.array_equal(own[0], nodes) for own in inside)
-    sizes = sorted({gang.gpus for gang, _ in here})
+    sizes = sorted({gang.gpus for gang in among})
     for g in sizes:
         ctx.check_time()
         for at_us in instants:
             if taken := _taken(here, g, at_us):
                 const, terms = _slots_on(ctx, nodes, g, at_us, room, doubts=same)
-                ctx.model.add(dot(taken) <= dot(terms) + const)
+                at_once = [(gang.replicas * (gang.gpus // g), h.chosen) for gang, h in able if gang.gpus >= g]
+                for beside in [[one] for one in at_once] or [[]]:
+                    ctx.model.add(dot([*taken, *beside]) <= dot(terms) + const)
     if ctx.partition.fine:
         for g, larger in combinations(sizes, 2):
             if larger % g == 0:

@@ -30,10 +30,15 @@ RELATIVE_NOISE = 1e-9
 
 
 class Highs:
-    """One single-threaded solve by branch and cut, begun once others had a head start."""
+    """One single-threaded solve by branch and cut, begun once others had a head start.
 
-    def __init__(self, model: cp_model.CpModel, limit_s: float, head_start_s: float = HEAD_START_S) -> None:
-        self._model, self._limit_s, self._head_start_s = model, limit_s, head_start_s
+    ``most``: what the optimum is known not to exceed, if anything is.
+    """
+
+    def __init__(
+        self, model: cp_model.CpModel, limit_s: float, head_start_s: float = HEAD_START_S, *, most: int | None = None
+    ) -> None:
+        self._model, self._limit_s, self._head_start_s, self._most = model, limit_s, head_start_s, most
         self._stopped = Event()
         self._highs: highspy.Highs | None = None
 
@@ -58,6 +63,8 @@ class Highs:
             mip = mip_of(self._model)
         except (NotLinear, OSError):
             return Run(Status.UNKNOWN, source="highs")
+        if self._most is not None:
+            mip = mip.at_most(self._most)
         highs = self._highs = highspy.Highs()
         left_s = self._limit_s - (time.perf_counter() - began)
         if self._stopped.is_set() or left_s <= 0:

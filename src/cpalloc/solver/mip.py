@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,18 @@ class Mip:
     factor: Ints
     least: Floats
     most: Floats
+
+    def at_most(self, value: int) -> Mip:
+        """The same with a row more: cost · x + offset ≤ value, and half a unit, that rounding may not cut it off."""
+        paid = np.flatnonzero(self.cost)
+        return replace(
+            self,
+            start=np.append(self.start, self.start[-1] + len(paid)),
+            column=np.concatenate((self.column, paid)),
+            factor=np.concatenate((self.factor, self.cost[paid])),
+            least=np.append(self.least, -np.inf),
+            most=np.append(self.most, value - self.offset + 0.5),
+        )
 
     def worth(self, x: Ints) -> int | None:
         """What a point is worth, in exact arithmetic; None where it breaks a row or a domain."""

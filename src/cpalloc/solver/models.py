@@ -121,15 +121,17 @@ class Models:
         limit_s: float,
         *,
         near: Decision | None = None,
+        most: int | None = None,
         doubt: bool = True,
     ) -> Run:
         """Minimise over a context's model, beginning ``near`` a decision (by default the incumbent).
 
-        ``doubt``: what is called infeasible is asked once more, without presolve.
+        ``most``: what the optimum is known not to exceed. ``doubt``: what is called infeasible is asked once more,
+        without presolve.
         """
         options, model, cancel = self.problem.options, ctx.model, self.cancel
         hint = hint_of(ctx, self.best.decision if near is None else near)
-        run = minimise(model, expression, options=options, limit_s=limit_s, hint=hint, cancel=cancel)
+        run = minimise(model, expression, options=options, limit_s=limit_s, hint=hint, most=most, cancel=cancel)
         if run.status is Status.INFEASIBLE and doubt:
             run = minimise(model, expression, options=options, limit_s=limit_s, presolve=False, cancel=cancel)
         return self._counted(run)

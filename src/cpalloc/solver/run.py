@@ -40,6 +40,7 @@ def minimise(
     options: Options,
     limit_s: float,
     hint: Sequence[tuple[cp_model.IntVar, int]] = (),
+    most: int | None = None,
     presolve: bool = True,
     cancel: Event | None = None,
 ) -> Run:
@@ -53,6 +54,8 @@ def minimise(
     ----------
     hint
         Values of the deciding variables in a known solution.
+    most
+        What the optimum is at most, as far as that is known: it helps HiGHS to prune, and others it does not.
     limit_s
         Seconds, or units of deterministic time in deterministic mode.
     presolve
@@ -74,7 +77,7 @@ def minimise(
         if not presolve or len(model.proto.variables) > MOST_VARIABLES:
             searches = [upwards, known]
         else:
-            searches = [upwards, Highs(model, limit_s), *([known] if options.workers > 2 else [])]
+            searches = [upwards, Highs(model, limit_s, most=most), *([known] if options.workers > 2 else [])]
     with _Watch(searches, cancel):
         return _best(_race(searches, limit_s) if len(searches) > 1 else [searches[0].solve()])
 

@@ -39,7 +39,7 @@ MAX_ROUNDS = 20
 NARROW_ROUNDS = 8
 """The same for one set of preemptions."""
 
-WHOLE_SHARE = 0.6
+WHOLE_SHARE = 0.75
 """Part of what is left that a solve of the whole model may take: what its solution stands for must still be found."""
 
 NARROW_SHARE = 0.5
@@ -98,6 +98,8 @@ class Search:
 
     def __init__(self, models: Models, best: Incumbent) -> None:
         self.models, self.best, self.problem = models, best, models.problem
+        self._narrow: list[tuple[Partition, int]] = []
+        """Narrow models solved for the part worked on, and their optima."""
 
     def minimise(self, goal: Goal, bound: int | None, budget: float) -> tuple[int | None, str]:
         """Improve the incumbent on a part of a tier.
@@ -115,6 +117,7 @@ class Search:
             The best bound, and where it comes from.
         """
         models, source = self.models, "trivial"
+        self._narrow.clear()
         left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
         try:
             if not models.whole() and goal.tier in RELAXED and goal.part == 0 and not self._reached(goal, bound):
@@ -132,7 +135,7 @@ class Search:
                 ctx, expression = models.current(goal.tier, goal.part)
                 if left() <= 0.01:
                     break  # building it took all the time there was
-                run = models.run(ctx, expression, max(0.01, WHOLE_SHARE * left()))
+                run = models.run(ctx, expression, max(0.01, WHOLE_SHARE * left()), most=best)
                 if run.status is Status.INFEASIBLE:
                     log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", goal.tier)
                     break
@@ -274,7 +277,7 @@ class Search:
         same_starts = True
         for _ in range(NARROW_ROUNDS):
             narrow = self._told_apart(last, goal, seen, firmly=True)
-            if narrow == last or left() <= 0.01 or models.cancelled():
+            if narrow == last or self._in_vain(narrow, goal) or left() <= 0.01 or models.cancelled():
                 break
             inside = models.build(narrow)
             expression = inside.term(OBJECTIVES[goal.tier])[goal.part]
@@ -288,9 +291,18 @@ class Search:
                 continue
             if not run.found:
                 break
+            if run.status is Status.OPTIMAL and run.objective is not None and not same_starts:
+                self._narrow.append((narrow, run.objective))
             seen, last = self._take(inside, run, goal), narrow
             if self._reached(goal, bound):
                 break
+
+    def _in_vain(self, narrow: Partition, goal: Goal) -> bool:
+        """Whether a model that leaves as much open or more has been solved, and is not better than the incumbent."""
+        return any(
+            optimum >= self._value(goal) and wide.stays <= narrow.stays and wide.firm <= narrow.firm
+            for wide, optimum in self._narrow
+        )
 
     def _refine(self, goal: Goal, run: Run, seen: _Seen) -> None:
         """Tell apart what the last answer showed must be told apart; the model is rebuilt if anything changed."""

@@ -25,7 +25,7 @@ from cpalloc.solver.results import Clock, PartResult, Solution, TierResult
 from cpalloc.solver.search import Goal, Search
 from cpalloc.solver.settled import MOST_SETS, Known, settled
 
-SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.35, "preemption": 0.6, "delay": 0.45, "fragmentation": 0.7}
+SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.5, "preemption": 0.65, "delay": 0.6, "fragmentation": 0.85}
 """Part of the time left that a tier may take: a settled early tier makes the later ones easier, not only better."""
 
 OTHER_SHARE = 0.35
