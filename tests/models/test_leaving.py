@@ -12,6 +12,7 @@ from builders import HOUR, NOW_US, Budget, Node, Pending, Running, decide, hold,
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.kinds import Partition
 from cpalloc.models.leaving import RoomAt, RoomBesideOne
+from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of, instants
 from cpalloc.models.round import build
 from cpalloc.problem.problem import US, Action, Decision, JobState, Problem, status_quo
@@ -173,6 +174,30 @@ def test_what_stays_on_promised_gpus_makes_no_decision_impossible() -> None:
     settled = replace(asking(p, *asked), stays=frozenset({job_at(p, "old")}))
     assert counted(p, settled, quo, "delay") == value
     assert counted(p, asking(p, *asked), quo, "delay") == value
+
+
+def test_what_has_not_changed_since_an_instant_is_one_variable() -> None:
+    # Work on n1 leaves at 1 h and at 3 h, on n2 at 2 h, all of which gang may wait for; new may start on either node.
+    work = [("n1", 3, 1), ("n1", 3, 3), ("n2", 6, 2)]
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            *(
+                Running(f"{n}-{h}", budget="z", at=n, gpus=g, mode="allocated", age_s=0, timeout_s=h * HOUR)
+                for n, g, h in work
+            ),
+            Pending("gang", budget="x", gpus=4),
+            Pending("new", budget="y", gpus=2, timeout_s=9 * HOUR),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", claim=8), Budget("z", claim=16)],
+    )
+    ctx = build(p, asking(p, "gang"))
+    ctx.term(OBJECTIVES["delay"])
+    slots = [v.name for v in ctx.model.proto.variables if v.name.startswith("slots")]
+    room = {n: {(int(RoomAt(ctx).at(t)[i])) // 4 for t in instants(p)} - {0} for i, n in enumerate(("n1", "n2"))}
+    assert room == {"n1": {1, 2}, "n2": {2}}
+    assert len(instants(p)) > 3
+    assert len(slots) == 3  # n1 with 4 GPUs, n1 with 8, n2 with 8: not one for every instant
 
 
 def test_two_gangs_that_could_each_start_at_once_wait_for_nothing() -> None:

@@ -10,9 +10,9 @@ relaxation no gain in mixing early choices with late ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -123,26 +123,36 @@ def cost_of_waiting(
     pools: dict[int, list[IntArray]] = {}
     for nodes in gang.domains:
         pools.setdefault(int(ctx.problem.nodes.pool[nodes[0]]) if by_pool else -1, []).append(nodes)
-    before: dict[tuple[int, int], list[cp_model.IntVar]] = {}
+    rows: dict[tuple[int, int], tuple[_Slots, list[cp_model.IntVar]]] = {}
     for step in choices:
         ctx.check_time()
         for pool, domains in pools.items():
             where = _domains_with_room(ctx, gang, domains, step.at_us, room)
+            if where is not True and not by_pool:
+                # Where a domain has the slots it had before, waiting longer is for those who mind who else is held.
+                where = {i: slots for i, slots in where.items() if (pool, i) not in rows or rows[pool, i][0] != slots}
             if not where:
                 continue
             chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}" + (f"#{pool}" if len(pools) > 1 else ""))
-            if where is not True:
-                inside = []
-                for i, slots in where.items():
-                    name = f"{gang.label}@{step.at_us},{i}"
-                    inside.append(chosen if len(where) == 1 else ctx.model.new_bool_var(name))
-                    by_now = before.setdefault((pool, i), [])
-                    by_now.append(inside[-1])
-                    ctx.model.add(slots >= dot([(gang.replicas, h) for h in by_now]))
-                if len(where) > 1:
-                    ctx.model.add(dot([(1, h) for h in inside]) >= chosen)
             held.append(Held(step.at_us, pool, chosen))
             terms.append((step.cost, chosen))
+            if where is True:
+                continue
+            inside = []
+            for i, slots in where.items():
+                name = f"{gang.label}@{step.at_us},{i}"
+                inside.append(chosen if len(where) == 1 else ctx.model.new_bool_var(name))
+                before, by_then = rows.get((pool, i), (slots, []))
+                if before != slots:
+                    # As long as the slots are the same, the last row says what all of them do.
+                    ctx.model.add(before.number >= dot([(gang.replicas, h) for h in by_then]))
+                rows[pool, i] = slots, [*by_then, inside[-1]]
+            if len(where) > 1:
+                ctx.model.add(dot([(1, h) for h in inside]) >= chosen)
+        if not by_pool and held and where is True:
+            break  # whoever waits longer than that does so for nothing
+    for slots, by_then in rows.values():
+        ctx.model.add(slots.number >= dot([(gang.replicas, h) for h in by_then]))
     last = ctx.model.new_bool_var(f"{gang.label}@last")
     ctx.model.add(dot([(1, v) for v in [*(h.chosen for h in held), *unless, last]]) >= 1)
     return Choice(dot([*terms, (last_cost, last)]), tuple(held))
@@ -253,11 +263,20 @@ def _slots_on(
     return const, terms
 
 
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """Slots of a domain by an instant: so many, and so many times each variable (index, factor)."""
+
+    const: int
+    factors: tuple[tuple[int, int], ...]
+    number: Linear = field(compare=False)
+
+
 def _domains_with_room(
     ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room
-) -> dict[int, Linear] | bool:
+) -> dict[int, _Slots] | Literal[True]:
     """Slots by an instant of the domains that may hold the gang then; True where one does whatever starts."""
-    out: dict[int, Linear] = {}
+    out: dict[int, _Slots] = {}
     slots_of = room.at(at_us) // gang.gpus
     for i, nodes in enumerate(domains):
         if int(slots_of[nodes].sum()) < gang.replicas:
@@ -265,7 +284,7 @@ def _domains_with_room(
         const, terms = _slots_on(ctx, nodes, gang.gpus, at_us, room)
         if const + sum(min(0, x) for x, _ in terms) >= gang.replicas:
             return True
-        out[i] = dot(terms) + const
+        out[i] = _Slots(const, tuple((var.index, x) for x, var in terms), dot(terms) + const)
     return out
 
 
@@ -281,11 +300,13 @@ def _slots(
     """Slots of g GPUs, at most ``most``, that starts in the way and what is ``beside`` leave a cell by an instant."""
     # Starts and promotions are counted on the whole cell, so its whole room bounds them, asked for or not.
     rooms = room.at(at_us)[list(ctx.layout.cells[c].nodes)]
-    key = (c, g, at_us, most, rooms.tobytes(), tuple(literal.index for _, literal in beside))
+    late, promoted = ctx.late_kinds(c, at_us), ctx.late_promotions(c, at_us)
+    # Mostly nothing on a cell has changed since the instant before: then it is the same variable.
+    literals = tuple((gpus, literal.index) for gpus, literal in (*promoted, *beside))
+    key = (c, g, most, rooms.tobytes(), tuple(late), literals, room.promised_on(ctx.layout.cells[c].nodes))
     if key not in ctx.slots_at:
-        late = ctx.late_kinds(c, at_us)
         var = ctx.slots_at[key] = ctx.model.new_int_var(0, most, f"slots{c},{g}@{at_us}")
-        held = dot(ctx.late_promotions(c, at_us)) + dot(beside)
+        held = dot(promoted) + dot(beside)
         # A replica of g_k GPUs takes at least ⌊g_k / g⌋ slots away.
         taken = [(ctx.kind(k).gpus // g, ctx.a[k, c]) for k in late if ctx.kind(k).gpus >= g]
         rows = [(g * var + ctx.used(c, late) + held, int(rooms.sum())), (var + dot(taken), int((rooms // g).sum()))]
