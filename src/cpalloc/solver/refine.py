@@ -73,13 +73,15 @@ def tell_apart(
             apart |= passed
         else:
             exact |= set(sorted(passed - exact)[:MOST_EXACT])
-    if tier == "fragmentation" and not broken:
+    if "fragmentation" in tiers[: tiers.index(tier) + 1] and not broken:
+        # The tiers after it as well: what they would choose may take longer to place than the model knows.
         known = dict(timed)
         for decision in (incumbent, candidate):
             for shape, seconds in late_shapes(problem, decision):
                 known[shape] = max(seconds, known.get(shape, 0))
-        timed = tuple(sorted(known.items()))
-        instants = protection_ends(problem, timed)
+        if known:
+            timed = tuple(sorted(known.items()))
+            instants = protection_ends(problem, timed)
     if tier == "locality" and not broken:
         single |= affordable({j for j in candidate.placement if jobs.preferred_level[j] >= 0} - single)
     return replace(

@@ -66,6 +66,9 @@ REGION_ROUNDS = 3
 PLACED = ("fragmentation", "locality")
 """Tiers that mind where starts are."""
 
+TIMED = ("delay", *PLACED)
+"""Tiers whose models know of some instants only."""
+
 MOST_EXCHANGED = 8
 """Most jobs passed over that are put right one by one."""
 
@@ -310,7 +313,7 @@ class Search:
         fresh = self._told_apart(partition, goal, seen)
         pooled = ctx is not None and any(len(cell.nodes) > 1 for cell in ctx.layout.cells)
         news = fresh != partition or not pooled or run.status is not Status.OPTIMAL
-        if not news and goal.tier in ("delay", "fragmentation"):
+        if not news and goal.tier in TIMED:
             # Instants may be too few; what room there is at one of them is pooled over like nodes.
             fresh = replace(fresh, fine=True, split=fresh.fine)
         self.models.repartition(fresh)
