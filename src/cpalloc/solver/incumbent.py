@@ -13,6 +13,7 @@ from cpalloc.models.base import Violation
 from cpalloc.models.constraints.holds import intrusions
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.problem import Decision, Hold, Problem, status_quo
+from cpalloc.solver.jointly import promised_jointly
 from cpalloc.solver.promising import best_order
 from cpalloc.solver.values import Values, same, violations
 
@@ -33,6 +34,8 @@ class Incumbent:
         Promises that are renewed, and those of them that this round made: the latter bind whoever comes after.
     blocked
         Whom promises are for, in the order they are given; None while that is not settled.
+    jointly
+        Whether promises are given all together where that delays less: while delay is minimised.
     seen
         Former incumbents: what lost on a tier with slack may be within it, and better from there on.
     """
@@ -44,6 +47,7 @@ class Incumbent:
         self.kept: tuple[Hold, ...] = problem.holds
         self.fresh: tuple[Hold, ...] = ()
         self.blocked: tuple[int, ...] | None = None
+        self.jointly = False
         self.seen: list[Decision] = []
         self.decision = self._with_reservations(status_quo(problem))
         self.values = Values(problem, self.decision)
@@ -86,6 +90,7 @@ class Incumbent:
     def settle_blocked(self) -> None:
         """Settle whom promises are for from here on: the blocked jobs of the decision."""
         self.blocked = reserve(self.problem, self.decision, kept=self.kept)[1]
+        self.jointly = True
         self.promise_best()
 
     def promise_best(self) -> None:
@@ -101,6 +106,7 @@ class Incumbent:
         blocked after all, and is promised something itself.
         """
         before = {h.job for h in self.problem.holds}
+        self.jointly = False
         self.kept = self.decision.reservations
         self.decision = self._with_reservations(self.decision)
         self.values = Values(self.problem, self.decision)
@@ -110,4 +116,5 @@ class Incumbent:
     def _with_reservations(self, decision: Decision) -> Decision:
         """Attach promises: once the blocked jobs are settled, to these, in the domains already promised if any."""
         holds, blocked = reserve(self.problem, decision, kept=self.kept, jobs=self.blocked)
-        return replace(decision, reservations=holds, blocked=blocked)
+        promised = replace(decision, reservations=holds, blocked=blocked)
+        return promised_jointly(self.problem, promised, self.kept, self.blocked or ()) if self.jointly else promised

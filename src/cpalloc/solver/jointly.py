@@ -1,0 +1,189 @@
+"""Promises given all together rather than one after the other: whoever comes first may cost the others hours.
+
+Blocked gangs choose an instant and nodes, or to be able to start at once. With b_{jt} for gang j held at t, and x_{jtn}
+of its R_j replicas of g_j GPUs on node n then,
+
+    min Σ size_j (t − now) b_{jt}   where   Σ_n x_{jtn} = R_j b_{jt},
+    Σ_j Σ_{s ≤ t} g_j x_{jsn} ≤ GPUs of n that nobody holds beyond t,
+
+and each gang that could start at once, but not all of them together, has its GPUs beside all of that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from cpalloc.metrics.outlook import Outlook
+from cpalloc.metrics.reservations import by_instant, gpus_kept, renew, reserve
+from cpalloc.models.objectives.delay import delay_of, places
+from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, Problem
+
+MOST_COUNTS = 20_000
+"""Most variables; larger models are not stated, and promises stay as they were given one after the other."""
+
+EFFORT = 1.0
+"""Deterministic time that a model may take: about so many seconds."""
+
+
+def promised_jointly(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs: Sequence[int]) -> Decision:
+    """A decision with promises that delay no longer, mostly less, than those it has.
+
+    Parameters
+    ----------
+    decision
+        With its promises to ``jobs``, given one after the other.
+    kept
+        Promises that stand, and are renewed before any other.
+    jobs
+        The blocked jobs.
+    """
+    before = _delay(problem, decision)
+    renewed = {h.job for h in kept}
+    waiting = [j for j in jobs if j not in renewed and decision.action[j] == Action.WAIT]
+    if not before or len(waiting) < 2 or before <= _alone(problem, decision, kept, waiting):
+        return decision
+    proposed = _proposed(problem, decision, kept, waiting)
+    if not proposed:
+        return decision
+    # What is proposed counts only as far as it is renewed like any other promise.
+    holds, blocked = reserve(problem, decision, kept=[*kept, *proposed], jobs=jobs)
+    jointly = replace(decision, reservations=holds, blocked=blocked)
+    return jointly if _delay(problem, jointly) < before else decision
+
+
+def _delay(problem: Problem, decision: Decision) -> int:
+    return sum(delay_of(problem, decision, j) for j in decision.blocked)
+
+
+def _alone(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs: Sequence[int]) -> int:
+    """What the jobs would wait if each of them were the only one, those with kept promises included."""
+    total, others = 0, {h.job for h in kept}
+    for n, job in enumerate(jobs):
+        holds, blocked = reserve(problem, decision, kept=kept, jobs=[job])
+        told = replace(decision, reservations=holds, blocked=blocked)
+        total += sum(delay_of(problem, told, j) for j in blocked if j == job or (n == 0 and j in others))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Where and when a gang could be held: so many of its replicas on each node."""
+
+    at_us: int
+    chosen: cp_model.IntVar
+    counts: tuple[tuple[int, cp_model.IntVar], ...]
+
+
+class _Model:
+    """Options of all gangs over what the outlook leaves."""
+
+    def __init__(self, problem: Problem, outlook: Outlook) -> None:
+        self.problem, self.outlook = problem, outlook
+        self.model, self.size = cp_model.CpModel(), 0
+        self.options: dict[int, list[_Option]] = {}
+        self._cost: list[tuple[int, cp_model.IntVar]] = []
+
+    def add(self, job: int, most: int) -> bool:
+        """State the options of a gang that cost less than ``most``; False where they are too many."""
+        problem, now_us = self.problem, self.problem.now_us
+        size, need = int(problem.jobs.size[job]), int(problem.jobs.replicas[job])
+        options = self.options[job] = []
+        for nodes in places(problem, job):
+            nearby = self.outlook.over(nodes)
+            before: IntArray | None = None
+            for at_us in nearby.instants.tolist():
+                cost = size * max(0, at_us - now_us) // US
+                slots = nearby.slots(job, at_us)
+                if cost >= most or int(slots.sum()) < need or (before is not None and np.array_equal(slots, before)):
+                    continue
+                before = slots
+                there = np.flatnonzero(slots).tolist()
+                self.size += len(there)
+                if self.size > MOST_COUNTS:
+                    return False
+                chosen = self.model.new_bool_var("")
+                counts = [(int(nodes[i]), self.model.new_int_var(0, int(slots[i]), "")) for i in there]
+                self.model.add(cp_model.LinearExpr.sum([x for _, x in counts]) == need * chosen)
+                options.append(_Option(max(at_us, now_us), chosen, tuple(counts)))
+                self._cost.append((cost, chosen))
+        last = self.model.new_bool_var("")
+        self.model.add_exactly_one([*(o.chosen for o in options), last])
+        self._cost.append((size * problem.policy.window_s, last))
+        return True
+
+    def share(self) -> None:
+        """No two gangs are held on the same GPUs, and each that could start at once could beside all of them."""
+        jobs, now_us = self.problem.jobs, self.problem.now_us
+        later: dict[int, list[tuple[int, int, cp_model.IntVar]]] = defaultdict(list)
+        at_once: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+        for job, options in self.options.items():
+            g = int(jobs.gpus_per_replica[job])
+            for option in options:
+                for n, count in option.counts:
+                    if option.at_us > now_us:
+                        later[n].append((option.at_us, g, count))
+                    else:
+                        at_once[n].append((g, count))
+        nodes = np.array(sorted(later), dtype=np.int64)
+        nearby = self.outlook.over(nodes)
+        instants = sorted({at_us for rows in later.values() for at_us, _, _ in rows})
+        rooms = {at_us: nearby.room(at_us) for at_us in [now_us, *instants]}
+        for i, n in enumerate(nodes.tolist()):
+            for at_us in sorted({at_us for at_us, _, _ in later[n]}):
+                held = [(g, count) for by_us, g, count in later[n] if by_us <= at_us]
+                self.model.add(_dot(held) <= int(rooms[at_us][i]))
+            promised, room = _dot([(g, count) for _, g, count in later[n]]), int(rooms[now_us][i])
+            crowd = sum(g * _most(count) for _, g, count in later[n])
+            for g, count in at_once[n]:
+                here = self.model.new_bool_var("")
+                self.model.add(count <= _most(count) * here)
+                self.model.add(g * count + promised <= room + max(0, crowd - room) * (1 - here))
+
+    def solve(self) -> list[Hold]:
+        """The promises that delay least in all; none where nothing was found."""
+        self.model.minimize(_dot(self._cost))
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.catch_sigint_signal = False
+        solver.parameters.max_deterministic_time = EFFORT
+        if solver.solve(self.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return []
+        holds = []
+        for job, options in self.options.items():
+            for option in options:
+                if option.at_us > self.problem.now_us and solver.value(option.chosen):
+                    on = sorted((n, solver.value(count)) for n, count in option.counts if solver.value(count))
+                    holds.append(self._hold(job, option.at_us, on))
+        return holds
+
+    def _hold(self, job: int, at_us: int, on: Sequence[tuple[int, int]]) -> Hold:
+        level = int(self.problem.jobs.required_level[job])
+        domain = int(self.problem.topology.domain_of[level, on[0][0]])
+        gpus = tuple(gpus_kept(self.problem, job, n, count) for n, count in on)
+        return Hold(job, level, domain, tuple(n for n, _ in on), gpus, at_us)
+
+
+def _proposed(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs: Sequence[int]) -> list[Hold]:
+    """Promises to jobs, beside those kept, that delay least in all; none where the model would be too large."""
+    outlook = Outlook(problem, decision)
+    for hold in by_instant(kept):
+        if decision.action[hold.job] == Action.WAIT:
+            renew(outlook, hold)
+    model, most = _Model(problem, outlook), _delay(problem, decision)
+    if not all(model.add(job, most) for job in jobs):
+        return []
+    model.share()
+    return model.solve()
+
+
+def _dot(terms: Sequence[tuple[int, cp_model.IntVar]]) -> cp_model.LinearExprT:
+    return cp_model.LinearExpr.weighted_sum([var for _, var in terms], [factor for factor, _ in terms])
+
+
+def _most(var: cp_model.IntVar) -> int:
+    return int(list(var.proto.domain)[-1])
