@@ -28,6 +28,14 @@ MAX_FINE_STEPS = 128
 """The same once thinning has shown to matter."""
 
 
+MOST_TOLD = 32
+"""Most domains of a gang of which it is told which one holds it."""
+
+
+MOST_ACROSS = 16
+"""Most domains for which it is told what gangs held earlier leave of them: rows over all nodes, two instants each."""
+
+
 def most_steps(partition: Partition) -> int:
     """Most instants a gang may choose among."""
     return MAX_FINE_STEPS if partition.fine else MAX_STEPS
@@ -89,11 +97,15 @@ def steps(
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A literal that says that a gang waits until ``at_us`` and is then held in a pool (−1: in any)."""
+    """A literal that says that a gang waits until ``at_us`` and is then held in a pool (−1: in any).
+
+    ``inside``: (nodes, literal) of its domains there, of which one holds it, if that is told.
+    """
 
     at_us: int
     pool: int
     chosen: cp_model.IntVar
+    inside: tuple[tuple[IntArray, cp_model.IntVar], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +139,16 @@ def cost_of_waiting(
     for step in choices:
         ctx.check_time()
         for pool, domains in pools.items():
-            where = _domains_with_room(ctx, gang, domains, step.at_us, room)
+            where = _domains_with_room(ctx, gang, domains, step.at_us, room, told=by_pool and ctx.partition.fine)
             if where is not True and not by_pool:
                 # Where a domain has the slots it had before, waiting longer is for those who mind who else is held.
                 where = {i: slots for i, slots in where.items() if (pool, i) not in rows or rows[pool, i][0] != slots}
             if not where:
                 continue
             chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}" + (f"#{pool}" if len(pools) > 1 else ""))
-            held.append(Held(step.at_us, pool, chosen))
             terms.append((step.cost, chosen))
             if where is True:
+                held.append(Held(step.at_us, pool, chosen))
                 continue
             inside = []
             for i, slots in where.items():
@@ -147,6 +159,9 @@ def cost_of_waiting(
                     # As long as the slots are the same, the last row says what all of them do.
                     ctx.model.add(before.number >= dot([(gang.replicas, h) for h in by_then]))
                 rows[pool, i] = slots, [*by_then, inside[-1]]
+            held.append(
+                Held(step.at_us, pool, chosen, tuple((domains[i], h) for i, h in zip(where, inside, strict=True)))
+            )
             if len(where) > 1:
                 ctx.model.add(dot([(1, h) for h in inside]) >= chosen)
         if not by_pool and held and where is True:
@@ -158,25 +173,51 @@ def cost_of_waiting(
     return Choice(dot([*terms, (last_cost, last)]), tuple(held))
 
 
-def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, nodes: IntArray, room: Room) -> None:
-    """Gangs held at the same time in a pool share no GPU.
+_Row = tuple[Gang, Sequence[tuple[int, cp_model.IntVar]]]
+"""A gang, and when it is held, if a literal says so."""
 
-    For every instant t and size g, with ``nodes`` those of the pool:
-    Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
+
+def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, nodes: IntArray, room: Room) -> None:
+    """Gangs held at the same time share no GPU: on all ``nodes`` of a pool, and in each domain of it."""
+    here = [(gang, [h for h in choice.held if h.pool == pool]) for gang, choice in gangs]
+    _share_on(ctx, [(gang, [(h.at_us, h.chosen) for h in row]) for gang, row in here], nodes, room)
+    if not ctx.partition.fine:
+        return
+    domains = _domains_of(here, nodes)
+    for domain in domains:
+        rows = [
+            (gang, [(h.at_us, var) for h in row for own, var in h.inside if np.isin(own, domain).all()])
+            for gang, row in here
+        ]
+        _share_on(ctx, rows, domain, room)
+        if len(domains) > MOST_ACROSS:
+            continue
+        inner = {gang.label for gang, row in rows if row}
+        anywhere = [(gang, [(h.at_us, h.chosen) for h in row]) for gang, row in here if gang.label not in inner]
+        _share_across(ctx, anywhere, rows, domain, np.setdiff1d(nodes, domain), room)
+
+
+def _domains_of(here: Sequence[tuple[Gang, Sequence[Held]]], nodes: IntArray) -> list[IntArray]:
+    """Domains, smaller than a pool, in which some gang may be held."""
+    out = {own.tobytes(): own for _, row in here for h in row for own, _ in h.inside if len(own) < len(nodes)}
+    return list(out.values())
+
+
+def _share_on(ctx: ModelContext, rows: Sequence[_Row], nodes: IntArray, room: Room) -> None:
+    """For every instant t and size g: Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
+
     Who could be held at once is promised nothing; each of them, but not all of them together, has its GPUs beside what
     is promised to the others.
     """
     now_us = ctx.problem.now_us
-    held_here = [(gang, [h for h in choice.held if h.pool == pool]) for gang, choice in gangs]
-    able = [(gang, h) for gang, row in held_here for h in row if h.at_us <= now_us]
-    later = [(gang, [h for h in row if h.at_us > now_us]) for gang, row in held_here]
-    here = [(gang, row) for gang, row in later if row]
-    if len({gang.label for gang, _ in [*here, *able]}) < 2 or not here:
-        return
-    instants = sorted({held.at_us for _, row in here for held in row})
-    # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
+    able = [(gang, var) for gang, row in rows for at_us, var in row if at_us <= now_us]
+    here = [(gang, later) for gang, row in rows if (later := [(t, var) for t, var in row if t > now_us])]
     among = {gang.label: gang for gang, _ in [*here, *able]}.values()
-    inside = [[own for own in gang.domains if ctx.problem.nodes.pool[own[0]] == pool] for gang in among]
+    if len(among) < 2 or not here:
+        return
+    instants = sorted({at_us for _, row in here for at_us, _ in row})
+    # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
+    inside = [[own for own in gang.domains if np.isin(own, nodes).any()] for gang in among]
     same = all(len(own) == 1 and np.array_equal(own[0], nodes) for own in inside)
     sizes = sorted({gang.gpus for gang in among})
     for g in sizes:
@@ -184,7 +225,7 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, no
         for at_us in instants:
             if taken := _taken(here, g, at_us):
                 const, terms = _slots_on(ctx, nodes, g, at_us, room, doubts=same)
-                at_once = [(gang.replicas * (gang.gpus // g), h.chosen) for gang, h in able if gang.gpus >= g]
+                at_once = [(gang.replicas * (gang.gpus // g), var) for gang, var in able if gang.gpus >= g]
                 for beside in [[one] for one in at_once] or [[]]:
                     ctx.model.add(dot([*taken, *beside]) <= dot(terms) + const)
     if ctx.partition.fine:
@@ -194,21 +235,45 @@ def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, no
 
 
 def _taken(
-    here: Sequence[tuple[Gang, Sequence[Held]]], g: int, by_us: int, below: int | None = None
+    here: Sequence[_Row], g: int, by_us: int, below: int | None = None, *, after_us: int = -1
 ) -> list[tuple[int, cp_model.IntVar]]:
     """(slots of g GPUs, literal) that gangs of g GPUs and more, and less than ``below``, take by an instant."""
     return [
-        (gang.replicas * (gang.gpus // g), held.chosen)
+        (gang.replicas * (gang.gpus // g), var)
         for gang, row in here
         if gang.gpus >= g and (below is None or gang.gpus < below)
-        for held in row
-        if held.at_us <= by_us
+        for at_us, var in row
+        if after_us < at_us <= by_us
     ]
+
+
+def _share_across(
+    ctx: ModelContext, anywhere: Sequence[_Row], inner: Sequence[_Row], domain: IntArray, outside: IntArray, room: Room
+) -> None:
+    """Who can be held early only with nodes of a domain leaves less of it to those who are held there later.
+
+    For instants s < t and size g: gangs held anywhere by s and in the domain by t take at most
+    Σ_{n outside} slots of g by s + Σ_{n in the domain} slots of g by t.
+    """
+    now_us = ctx.problem.now_us
+    early = sorted({at_us for _, row in anywhere for at_us, _ in row if at_us > now_us})
+    late = sorted({at_us for _, row in inner for at_us, _ in row if at_us > now_us})
+    sizes = sorted({gang.gpus for gang, row in [*anywhere, *inner] if row})
+    for g in sizes:
+        there = {t: _slots_on(ctx, domain, g, t, room, doubts=False) for t in late}
+        for s in early:
+            ctx.check_time()
+            const, terms = _slots_on(ctx, outside, g, s, room, doubts=False)
+            first = _taken(anywhere, g, s, after_us=now_us)
+            for t in (t for t in late if t > s):
+                second = _taken(inner, g, t, after_us=now_us)
+                if first and second:
+                    ctx.model.add(dot([*first, *second]) <= dot([*terms, *there[t][1]]) + const + there[t][0])
 
 
 def _share_over_time(
     ctx: ModelContext,
-    here: Sequence[tuple[Gang, Sequence[Held]]],
+    here: Sequence[_Row],
     sizes: tuple[int, int],
     instants: Sequence[int],
     nodes: IntArray,
@@ -273,16 +338,20 @@ class _Slots:
 
 
 def _domains_with_room(
-    ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room
+    ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room, *, told: bool
 ) -> dict[int, _Slots] | Literal[True]:
-    """Slots by an instant of the domains that may hold the gang then; True where one does whatever starts."""
+    """Slots by an instant of the domains that may hold the gang then; True where one does whatever starts.
+
+    ``told``: not True where there are several, as somebody asks which of them it is.
+    """
+    told = told and 1 < len(domains) <= MOST_TOLD
     out: dict[int, _Slots] = {}
     slots_of = room.at(at_us) // gang.gpus
     for i, nodes in enumerate(domains):
         if int(slots_of[nodes].sum()) < gang.replicas:
             continue
         const, terms = _slots_on(ctx, nodes, gang.gpus, at_us, room)
-        if const + sum(min(0, x) for x, _ in terms) >= gang.replicas:
+        if const + sum(min(0, x) for x, _ in terms) >= gang.replicas and not told:
             return True
         out[i] = _Slots(const, tuple((var.index, x) for x, var in terms), dot(terms) + const)
     return out

@@ -21,6 +21,7 @@ from ortools.sat.python import cp_model
 from cpalloc.metrics.outlook import Outlook
 from cpalloc.metrics.reservations import by_instant, gpus_kept, renew, reserve
 from cpalloc.models.objectives.delay import delay_of, places
+from cpalloc.models.variables import dot
 from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, Problem
 
 MOST_COUNTS = 20_000
@@ -40,12 +41,11 @@ def promised_jointly(problem: Problem, decision: Decision, kept: Sequence[Hold],
     kept
         Promises that stand, and are renewed before any other.
     jobs
-        The blocked jobs.
+        The blocked jobs, best rank first.
     """
-    before = _delay(problem, decision)
-    renewed = {h.job for h in kept}
-    waiting = [j for j in jobs if j not in renewed and decision.action[j] == Action.WAIT]
-    if not before or len(waiting) < 2 or before <= _alone(problem, decision, kept, waiting):
+    before, stands = _delay(problem, decision), {hold.job for hold in kept}
+    waiting = [job for job in jobs if job not in stands and decision.action[job] == Action.WAIT]
+    if not before or len(waiting) < 2:
         return decision
     proposed = _proposed(problem, decision, kept, waiting)
     if not proposed:
@@ -56,18 +56,27 @@ def promised_jointly(problem: Problem, decision: Decision, kept: Sequence[Hold],
     return jointly if _delay(problem, jointly) < before else decision
 
 
+def _proposed(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs: Sequence[int]) -> list[Hold]:
+    """Promises to jobs beside those kept that delay least in all; none where there is nothing to gain."""
+    outlook, delays = Outlook(problem, decision), dict.fromkeys(jobs, 0)
+    for hold in by_instant(kept):
+        if decision.action[hold.job] == Action.WAIT:
+            renew(outlook, hold)
+    delays |= {job: delay_of(problem, decision, job) for job in jobs if job in decision.blocked}
+    total, alone, model = sum(delays.values()), 0, _Model(problem, outlook)
+    for job in jobs:
+        least = model.add(job, total)
+        if least is None:
+            return []
+        alone += least
+    if total <= alone:
+        return []  # everybody is promised what it would be promised alone
+    model.share()
+    return model.solve()
+
+
 def _delay(problem: Problem, decision: Decision) -> int:
-    return sum(delay_of(problem, decision, j) for j in decision.blocked)
-
-
-def _alone(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs: Sequence[int]) -> int:
-    """What the jobs would wait if each of them were the only one, those with kept promises included."""
-    total, others = 0, {h.job for h in kept}
-    for n, job in enumerate(jobs):
-        holds, blocked = reserve(problem, decision, kept=kept, jobs=[job])
-        told = replace(decision, reservations=holds, blocked=blocked)
-        total += sum(delay_of(problem, told, j) for j in blocked if j == job or (n == 0 and j in others))
-    return total
+    return sum(delay_of(problem, decision, job) for job in decision.blocked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,33 +97,39 @@ class _Model:
         self.options: dict[int, list[_Option]] = {}
         self._cost: list[tuple[int, cp_model.IntVar]] = []
 
-    def add(self, job: int, most: int) -> bool:
-        """State the options of a gang that cost less than ``most``; False where they are too many."""
+    def add(self, job: int, most: int) -> int | None:
+        """State the options of a gang that cost at most so much.
+
+        Returns what it would cost alone; None where the options are too many.
+        """
         problem, now_us = self.problem, self.problem.now_us
         size, need = int(problem.jobs.size[job]), int(problem.jobs.replicas[job])
-        options = self.options[job] = []
+        options, alone = self.options.setdefault(job, []), size * problem.policy.window_s
         for nodes in places(problem, job):
             nearby = self.outlook.over(nodes)
             before: IntArray | None = None
             for at_us in nearby.instants.tolist():
                 cost = size * max(0, at_us - now_us) // US
                 slots = nearby.slots(job, at_us)
-                if cost >= most or int(slots.sum()) < need or (before is not None and np.array_equal(slots, before)):
+                there = np.flatnonzero(slots).tolist()
+                if cost > most or int(slots.sum()) < need:
+                    continue
+                if before is not None and np.array_equal(slots, before):
                     continue
                 before = slots
-                there = np.flatnonzero(slots).tolist()
                 self.size += len(there)
                 if self.size > MOST_COUNTS:
-                    return False
+                    return None
                 chosen = self.model.new_bool_var("")
                 counts = [(int(nodes[i]), self.model.new_int_var(0, int(slots[i]), "")) for i in there]
                 self.model.add(cp_model.LinearExpr.sum([x for _, x in counts]) == need * chosen)
                 options.append(_Option(max(at_us, now_us), chosen, tuple(counts)))
                 self._cost.append((cost, chosen))
+                alone = min(alone, cost)
         last = self.model.new_bool_var("")
         self.model.add_exactly_one([*(o.chosen for o in options), last])
         self._cost.append((size * problem.policy.window_s, last))
-        return True
+        return alone
 
     def share(self) -> None:
         """No two gangs are held on the same GPUs, and each that could start at once could beside all of them."""
@@ -136,8 +151,8 @@ class _Model:
         for i, n in enumerate(nodes.tolist()):
             for at_us in sorted({at_us for at_us, _, _ in later[n]}):
                 held = [(g, count) for by_us, g, count in later[n] if by_us <= at_us]
-                self.model.add(_dot(held) <= int(rooms[at_us][i]))
-            promised, room = _dot([(g, count) for _, g, count in later[n]]), int(rooms[now_us][i])
+                self.model.add(dot(held) <= int(rooms[at_us][i]))
+            promised, room = dot([(g, count) for _, g, count in later[n]]), int(rooms[now_us][i])
             crowd = sum(g * _most(count) for _, g, count in later[n])
             for g, count in at_once[n]:
                 here = self.model.new_bool_var("")
@@ -146,7 +161,7 @@ class _Model:
 
     def solve(self) -> list[Hold]:
         """The promises that delay least in all; none where nothing was found."""
-        self.model.minimize(_dot(self._cost))
+        self.model.minimize(dot(self._cost))
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.catch_sigint_signal = False
@@ -166,23 +181,6 @@ class _Model:
         domain = int(self.problem.topology.domain_of[level, on[0][0]])
         gpus = tuple(gpus_kept(self.problem, job, n, count) for n, count in on)
         return Hold(job, level, domain, tuple(n for n, _ in on), gpus, at_us)
-
-
-def _proposed(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs: Sequence[int]) -> list[Hold]:
-    """Promises to jobs, beside those kept, that delay least in all; none where the model would be too large."""
-    outlook = Outlook(problem, decision)
-    for hold in by_instant(kept):
-        if decision.action[hold.job] == Action.WAIT:
-            renew(outlook, hold)
-    model, most = _Model(problem, outlook), _delay(problem, decision)
-    if not all(model.add(job, most) for job in jobs):
-        return []
-    model.share()
-    return model.solve()
-
-
-def _dot(terms: Sequence[tuple[int, cp_model.IntVar]]) -> cp_model.LinearExprT:
-    return cp_model.LinearExpr.weighted_sum([var for _, var in terms], [factor for factor, _ in terms])
 
 
 def _most(var: cp_model.IntVar) -> int:
