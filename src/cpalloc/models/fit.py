@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -29,16 +28,29 @@ def takes_place_of(problem: Problem, covers: BoolArray, job: int, other: int, po
     return bool(covers[jobs.eligibility[job], jobs.eligibility[other], pool])
 
 
-def terms_alike(problem: Problem, job: int) -> Hashable:
-    """What :func:`takes_place_of` looks at in the other job; equal for jobs that are all the same to it."""
-    jobs = problem.jobs
-    return (
-        int(jobs.gpus_per_replica[job]),
-        int(jobs.replicas[job]),
-        jobs.resources[job].tobytes(),
-        int(jobs.required_level[job]),
-        int(jobs.eligibility[job]),
-    )
+class Places:
+    """Which jobs take whose place (:func:`takes_place_of`), asked once for all jobs of the same terms."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._covers = problem, eligibility_covers(problem)
+        jobs = problem.jobs
+        alike = np.column_stack(
+            (jobs.gpus_per_replica, jobs.replicas, jobs.resources, jobs.required_level, jobs.eligibility)
+        )
+        self.terms: list[int] = np.unique(alike, axis=0, return_inverse=True)[1].ravel().tolist()
+        """What is looked at in the other job, by job: equal for jobs that are all the same to everybody."""
+        self._alone = jobs.exclusive | (jobs.max_per_node > 0) | jobs.same_gpu_group
+        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def pools(self, job: int, other: int) -> tuple[int, ...]:
+        """Pools in which a job fits wherever another one runs."""
+        if self._alone[job]:
+            return ()
+        key = self.terms[job], self.terms[other]
+        if key not in self._known:
+            every = range(len(self._problem.pool_names))
+            self._known[key] = tuple(p for p in every if takes_place_of(self._problem, self._covers, job, other, p))
+        return self._known[key]
 
 
 def eligibility_covers(problem: Problem) -> BoolArray:

@@ -72,7 +72,9 @@ class StrictOrder:
             parts: list[PartResult] = []
             for part in range(len(OBJECTIVES[tier.name].parts)):
                 share = SHARE.get(tier.name, OTHER_SHARE) if index < len(tiers) - 1 else 1.0
-                if tier.name == "preemption" and not models.whole():
+                if part > 0 and index < len(tiers) - 1:
+                    share = OTHER_SHARE
+                elif tier.name == "preemption" and not models.whole():
                     share = REGIONS_SHARE
                 budget = share * models.left()
                 if parts and not parts[-1].proved(self.problem.options.gap):

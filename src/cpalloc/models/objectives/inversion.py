@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
-from cpalloc.models.fit import does_not_fit, eligibility_covers, may_not_fit, takes_place_of, terms_alike
+from cpalloc.models.fit import Places, does_not_fit, may_not_fit
 from cpalloc.models.kinds import Partition
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
-from cpalloc.problem.problem import Action, BoolArray, Decision, JobState, Mode, Problem
+from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
 from cpalloc.problem.usage import Usage
 
 
@@ -65,14 +65,14 @@ class _Starts:
     """The starts of a leaf in a mode, in order, and variables that say whether any of the later ones begins."""
 
     def __init__(self, ctx: ModelContext, mode: Mode, members: Sequence[int]) -> None:
-        self._ctx = ctx
+        self._ctx, self._places = ctx, ctx.memo("places", lambda: Places(ctx.problem))
         order = ctx.problem.jobs.order
         self._all = _Chain(ctx, f"any,{int(mode)}")
-        self._alike: dict[Hashable, _Chain] = {}
-        self._alike_in: dict[Hashable, dict[int, _Chain]] = defaultdict(dict)
+        self._alike: dict[int, _Chain] = {}
+        self._alike_in: dict[int, dict[int, _Chain]] = defaultdict(dict)
         for j in (j for j in members if (j, mode) in ctx.y):
             self._all.append(j, int(order[j]), ctx.y[j, mode])
-            terms = terms_alike(ctx.problem, j)
+            terms = self._places.terms[j]
             if terms not in self._alike:
                 self._alike[terms] = _Chain(ctx, f"alike{len(self._alike)},{int(mode)}")
             self._alike[terms].append(j, int(order[j]), ctx.y[j, mode])
@@ -90,15 +90,16 @@ class _Starts:
         """Whether any job ranked worse starts; None where there is none."""
         return self._all.any_after(int(self._ctx.problem.jobs.order[job]))
 
-    def any_in_place_of(self, job: int, covers: BoolArray) -> Iterator[cp_model.IntVar]:
+    def any_in_place_of(self, job: int) -> Iterator[cp_model.IntVar]:
         """Whether worse-ranked jobs start where the job fits: of like terms anywhere, or in the pools where it does."""
         problem = self._ctx.problem
         order = int(problem.jobs.order[job])
         for terms, chain in self._alike.items():
-            other, pools = chain.jobs[0], range(len(problem.pool_names))
-            fits = [pool for pool in pools if takes_place_of(problem, covers, job, other, pool)]
+            fits = self._places.pools(job, chain.jobs[0])
+            if not fits or chain.last <= order:
+                continue
             within = [chains for pool, chains in self._alike_in[terms].items() if pool in fits]
-            for alike in [chain] if len(fits) == len(pools) else within:
+            for alike in [chain] if len(fits) == len(problem.pool_names) else within:
                 begun = alike.any_after(order)
                 if begun is not None:
                     yield begun
@@ -119,6 +120,11 @@ class _Chain:
         self.jobs.append(job)
         self._order.append(order)
         self._begins.append(begins)
+
+    @property
+    def last(self) -> int:
+        """The last place in the order."""
+        return self._order[-1]
 
     def after(self, order: int) -> list[int]:
         """Jobs behind a place in the order."""
@@ -148,8 +154,7 @@ def _stated(partition: Partition) -> frozenset[int]:
 
 def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) -> cp_model.IntVar | None:
     """The variable that says a job is inverted; None where nothing in the model can show that it is."""
-    problem, jobs, model, partition = ctx.problem, ctx.problem.jobs, ctx.model, ctx.partition
-    covers = ctx.memo("covers", lambda: eligibility_covers(problem))
+    jobs, model, partition = ctx.problem.jobs, ctx.model, ctx.partition
     rows: list[tuple[Linear, Linear]] = []
     for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[job]), (Mode.BORROWED, jobs.may_borrow[job])):
         worse = starts[mode].after(job) if may else []
@@ -159,7 +164,7 @@ def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) ->
         if begun is not None and job in partition.firm:
             rows.append((begun, 0))
             continue
-        rows += [(begun_, 0) for begun_ in starts[mode].any_in_place_of(job, covers)]
+        rows += [(begun_, 0) for begun_ in starts[mode].any_in_place_of(job)]
         # Whether there is room to borrow is known only where all that borrows is in the model.
         if begun is not None and (mode is Mode.ALLOCATED or partition.lend):
             state = does_not_fit if job in partition.exact else may_not_fit
