@@ -11,7 +11,7 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.round import build
 from cpalloc.problem.compile import compile_round
 from cpalloc.schema import parse_round
-from cpalloc.solver import models
+from cpalloc.solver import models, search
 from cpalloc.solver.highs import relaxed
 from cpalloc.solver.run import minimise
 from models.fixing import ONE_WORKER
@@ -26,9 +26,11 @@ def test_a_relaxation_is_never_above_the_optimum_and_often_at_it() -> None:
             ctx = build(problem, Partition(holds=problem.holds, hard=len(problem.holds)))
             expression = ctx.term(OBJECTIVES[tier])[0]
             least = minimise(ctx.model, expression, options=ONE_WORKER, limit_s=20.0).bound
-            bound = relaxed(ctx.model, 20.0)
+            found = relaxed(ctx.model, 20.0)
             assert least is not None
-            assert bound is not None
+            assert found is not None
+            bound, values = found
+            assert len(values) == len(ctx.model.proto.variables)
             assert bound <= least, (seed, tier)
             seen += least > 0
             tight += bound == least > 0
@@ -61,3 +63,9 @@ def test_rounds_too_big_for_whole_models_get_bounds_of_relaxations(
     monkeypatch.setattr(models, "MOST_NODES_RELAXED", 8)
     sources = {t.name: t.parts[0].source for t in solve_round(parse_round(document)).solution.tiers}
     assert "lp" not in sources.values()
+    # Without nodes there is always a bound, at every size and in deterministic mode.
+    monkeypatch.setattr(search, "FEW_NODES", 8)
+    solution = solve_round(parse_round(document)).solution
+    assert "pooled" in {t.parts[0].source for t in solution.tiers}
+    for tier in solution.tiers[:2]:
+        assert (tier.parts[0].bound or 0) <= best[tier.name].best <= tier.parts[0].best

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -60,12 +61,7 @@ def in_order(problem: Problem, decision: Decision, passed: Collection[int], most
     entitled, claim = problem.budgets.entitled.tolist(), problem.budgets.claim.tolist()
 
     def served() -> bool:
-        have = state.granted
-        return (
-            all(have[leaf] >= claim[leaf] for leaf in losing)
-            and sum(max(0, e - got) for e, got in zip(entitled, have, strict=True)) <= most["shortfall"]
-            and sum(starving(e, got) for e, got in zip(entitled, have, strict=True)) <= most["starvation"]
-        )
+        return all(state.granted[leaf] >= claim[leaf] for leaf in losing) and _within(state, most)
 
     _serve(state, entitled, may_preempt=False)
     if not served():
@@ -75,6 +71,31 @@ def in_order(problem: Problem, decision: Decision, passed: Collection[int], most
     if lent:
         lend(state)
     return prune(problem, state.result())
+
+
+def sparing(problem: Problem, stays: Collection[int], most: Mapping[str, int]) -> Decision:
+    """The greedy's decision if some jobs may not be preempted; they are only while starvation and shortfall exceed
+    ``most`` without it."""
+    jobs, entitled = problem.jobs, problem.budgets.entitled.tolist()
+    fixed = jobs.state.copy()
+    fixed[list(stays)] = JobState.FIXED
+    narrowed = replace(problem, jobs=replace(jobs, state=fixed))
+    state = GreedyState.after(narrowed, status_quo(narrowed))
+    _serve(state, entitled)
+    state = GreedyState.after(problem, prune(narrowed, state.result()))
+    _serve(state, entitled, lambda: _within(state, most))
+    serve_beyond(state)
+    lend(state)
+    return prune(problem, state.result())
+
+
+def _within(state: GreedyState, most: Mapping[str, int]) -> bool:
+    """Whether starvation and shortfall are within limits."""
+    entitled, have = state.problem.budgets.entitled.tolist(), state.granted
+    return (
+        sum(max(0, e - got) for e, got in zip(entitled, have, strict=True)) <= most["shortfall"]
+        and sum(starving(e, got) for e, got in zip(entitled, have, strict=True)) <= most["starvation"]
+    )
 
 
 def _start_anew(state: GreedyState, leaf: int, mode: Mode) -> None:

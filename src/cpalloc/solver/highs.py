@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Sequence
 from threading import Event
 
 import highspy
@@ -77,10 +78,10 @@ class Highs:
         return _outcome(highs, mip, time.perf_counter() - began)
 
 
-def relaxed(model: cp_model.CpModel, limit_s: float) -> int | None:
-    """A lower bound: the optimum with fractions allowed; None where the limit is reached first or no rows state it.
+def relaxed(model: cp_model.CpModel, limit_s: float) -> tuple[int, Sequence[float]] | None:
+    """A lower bound, and a point that is worth it: the optimum with fractions allowed.
 
-    Not to be stopped but by its limit, in seconds.
+    None where the limit, in seconds, is reached first, or no rows state the model. Not to be stopped but by its limit.
     """
     began = time.perf_counter()
     try:
@@ -88,15 +89,17 @@ def relaxed(model: cp_model.CpModel, limit_s: float) -> int | None:
     except (NotLinear, OSError):
         return None
     if not len(mip.low):
-        return mip.worth(np.zeros(0, dtype=np.int64))
+        worth = mip.worth(np.zeros(0, dtype=np.int64))
+        return None if worth is None else (worth, [])
     lp, highs = _lp(mip), highspy.Highs()
     lp.integrality_ = []
-    left_s = max(0.0, limit_s - (time.perf_counter() - began))
-    _set_options(highs, left_s)
+    _set_options(highs, max(0.0, limit_s - (time.perf_counter() - began)))
     if highs.passModel(lp) == highspy.HighsStatus.kError or highs.run() == highspy.HighsStatus.kError:
         return None
-    solved = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return _floor(highs.getInfo().objective_function_value) if solved else None
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    bound = _floor(highs.getInfo().objective_function_value)
+    return None if bound is None else (bound, list(highs.getSolution().col_value)[: mip.own])
 
 
 def _set_options(highs: highspy.Highs, limit_s: float) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
+from types import MappingProxyType
 
 import numpy as np
 from ortools.sat.python.cp_model import CpModel
 
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.pooled import Pooled
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext
 from cpalloc.problem.problem import Decision, JobState, Problem
@@ -94,18 +97,33 @@ class Models:
         self._built(ctx, time.perf_counter() - began)
         return ctx
 
-    def relaxed(self, tier: str, part: int, limit_s: float) -> int | None:
-        """A bound where the whole model is too big to be solved: of the coarsest one, with fractions and inversions.
+    def pooled(
+        self, tier: str, limit_s: float, stricter: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[int, frozenset[int]] | None:
+        """A bound on a tier's first part, of a relaxation without nodes: cheap at every size. And the jobs that could
+        be preempted but stay in its solution. ``stricter``: limits instead of those reached."""
+        began = time.perf_counter()
+        limits = {name: most for name, part, most in self.best.limits if part == 0}
+        model = Pooled(self.problem, tier, {**limits, **stricter})
+        self.build_s += time.perf_counter() - began
+        found = relaxed(model.model, math.inf if self.problem.options.deterministic else limit_s)
+        return None if found is None else (found[0], model.stays(found[1]))
+
+    def relaxed(self, tier: str, limit_s: float) -> int | None:
+        """A bound on a tier's first part where the whole model is too big to be solved: of the coarsest one, with
+        fractions and inversions; None where it is not, or takes too long.
 
         ``limit_s``: seconds, those it takes to build included.
         """
-        if self.problem.options.deterministic or len(self.problem.nodes.names) > MOST_NODES_RELAXED:
+        options, nodes = self.problem.options, len(self.problem.nodes.names)
+        if self.whole() or options.deterministic or nodes > MOST_NODES_RELAXED:
             return None
         left = self.meter(limit_s)
         ctx = build(self.problem, replace(self.partition, lend=False), self._memo, self.hurry)
         _limit(ctx, [limit for limit in self.best.limits if limit[0] != "inversion"])
-        ctx.model.minimize(ctx.term(OBJECTIVES[tier])[part])
-        return relaxed(ctx.model, left()) if left() > 0 else None
+        ctx.model.minimize(ctx.term(OBJECTIVES[tier])[0])
+        found = relaxed(ctx.model, left()) if left() > 0 else None
+        return None if found is None else found[0]
 
     def _built(self, ctx: ModelContext, seconds: float) -> None:
         proto = ctx.model.proto

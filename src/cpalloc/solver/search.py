@@ -20,7 +20,7 @@ from cpalloc.models.objectives.inversion import inverted, weight
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision
 from cpalloc.solver.exchange import give_to_others
-from cpalloc.solver.greedy import in_order
+from cpalloc.solver.greedy import in_order, sparing
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
 from cpalloc.solver.outcome import Run, Status
@@ -53,6 +53,12 @@ REGIONAL = ("starvation", "shortfall", "inversion", "preemption")
 
 RELAXED = ("starvation", "shortfall", "preemption")
 """Those of them whose linear relaxation is worth its time."""
+
+FEW_NODES = 512
+"""Nodes up to which the whole model proves a starvation or shortfall almost as fast as any relaxation bounds it."""
+
+SPARING = (1.0, 0.95, 0.9, 0.8)
+"""Parts of the shortfall allowed that are tried for a relaxation without nodes."""
 
 RELAXED_SHARE = 0.4
 """Part of a tier's time for that."""
@@ -123,10 +129,10 @@ class Search:
         self._narrow.clear()
         left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
         try:
-            if not models.whole() and goal.tier in RELAXED and goal.part == 0 and not self._reached(goal, bound):
-                relaxation = models.relaxed(goal.tier, goal.part, RELAXED_SHARE * left())
-                if relaxation is not None and (bound is None or bound < relaxation <= self._value(goal)):
-                    bound, source = relaxation, "lp"
+            if goal.tier in RELAXED and goal.part == 0 and not self._reached(goal, bound):
+                for relaxation, name in self._relaxations(goal, bound, RELAXED_SHARE * left()):
+                    if bound is None or bound < relaxation <= self._value(goal):
+                        bound, source = relaxation, name
             for _ in range(MAX_ROUNDS if models.whole() else 0):
                 if self._reached(goal, bound):
                     break
@@ -171,6 +177,39 @@ class Search:
             log.error(message, goal.tier, goal.part, self._value(goal), bound)
             bound, source = None, "contradicted"
         return bound, source
+
+    def _relaxations(self, goal: Goal, bound: int | None, limit_s: float) -> Iterator[tuple[int, str]]:
+        """Bounds of ever closer relaxations, as long as they are not reached, and where they come from."""
+        few = len(self.problem.nodes.names) <= FEW_NODES and goal.tier != "preemption"
+        pooled = None if few else self.models.pooled(goal.tier, limit_s)
+        if pooled is not None:
+            yield pooled[0], "pooled"
+            bound = pooled[0]
+            if goal.tier == "preemption" and not self._reached(goal, bound):
+                self._spare(goal, pooled[1], limit_s)
+        if not self._reached(goal, bound):
+            relaxation = self.models.relaxed(goal.tier, limit_s)
+            if relaxation is not None:
+                yield relaxation, "lp"
+
+    def _spare(self, goal: Goal, stays: frozenset[int], limit_s: float) -> None:
+        """Preempt hardly anybody who stays where nodes are left out, with ever less shortfall to start from: gangs that
+        do not fit after all must find room within the limit."""
+        models, left = self.models, self.models.meter(limit_s)
+        most = {tier: self.best.most(tier) for tier in ("starvation", "shortfall")}
+        for share in SPARING:
+            if share < 1:
+                pooled = models.pooled(goal.tier, left(), {"shortfall": int(share * most["shortfall"])})
+                if pooled is None:
+                    return
+                stays = pooled[1]
+            before = left()
+            candidate = sparing(self.problem, stays, most)
+            self.best.offer(candidate, goal.index + 1, goal.prefer)
+            if "inversion" in self.best.tiers[: goal.index]:
+                self._put_in_order(candidate, goal)
+            if models.hurry() or models.cancelled() or left() < before - left():
+                return  # another one would take longer than there is time
 
     def _by_regions(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> None:
         """Improve the incumbent region by region, until a sweep over all of them gains nothing."""
@@ -258,15 +297,20 @@ class Search:
             broken = violations(self.problem, pruned) if run.objective is not None and value > run.objective else broken
         if self.models.hurry() or "inversion" not in self.best.tiers[:upto]:
             return _Seen(candidate, broken, victims)
-        passed = inverted(self.problem, candidate)
-        if goal.tier == "inversion" or sum(weight(self.problem, j) for j in passed) > self.best.most("inversion"):
-            if len(passed) <= MOST_EXCHANGED:
-                self.best.offer(uninvert(self.problem, candidate, self.models.hurry), upto, goal.prefer)
-            if "preemption" in self.best.tiers[goal.index :]:
-                most = {tier: self.best.most(tier) for tier in ("starvation", "shortfall")}
-                ordered = in_order(self.problem, candidate, passed, most)
-                self.best.offer(give_to_others(self.problem, ordered), upto, goal.prefer)
+        self._put_in_order(candidate, goal)
         return _Seen(candidate, broken, victims)
+
+    def _put_in_order(self, candidate: Decision, goal: Goal) -> None:
+        """Offer a decision that passes over more than it may with those passed over put right by hand."""
+        passed, upto = inverted(self.problem, candidate), goal.index + 1
+        if goal.tier != "inversion" and sum(weight(self.problem, j) for j in passed) <= self.best.most("inversion"):
+            return
+        if len(passed) <= MOST_EXCHANGED:
+            self.best.offer(uninvert(self.problem, candidate, self.models.hurry), upto, goal.prefer)
+        if "preemption" in self.best.tiers[goal.index :]:
+            most = {tier: self.best.most(tier) for tier in ("starvation", "shortfall")}
+            ordered = in_order(self.problem, candidate, passed, most)
+            self.best.offer(give_to_others(self.problem, ordered), upto, goal.prefer)
 
     def _look_closer(self, goal: Goal, bound: int | None, left: Callable[[], float], seen: _Seen) -> None:
         """Look for decisions with the preemptions of a solution, or fewer, telling apart whatever shows to matter.

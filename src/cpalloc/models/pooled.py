@@ -1,0 +1,156 @@
+"""A relaxation without nodes: what the GPUs of every pool, in slots of every size, allow at most.
+
+For every pool p and size g, with S_pg = Σ_{n ∈ p} ⌊(free GPUs of n + those preemption would free) / g⌋:
+
+    Σ_c R_c ⌊g_c / g⌋ y_cp + Σ_j s_jpg k_j ≤ S_pg,
+
+where y_cp starts of class c (R_c replicas of g_c GPUs each) go to pool p, and k_j says that a job that could be
+preempted stays, whose GPUs on a node make ⌊· / g⌋ slots there. What lies on one node adds up to no more slots than it
+has, so every decision satisfies this. Domains, caps and resources are left out: it has as many variables as there are
+kinds of jobs, whatever the number of nodes, and its optimum bounds the first tiers from below, mostly closely.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from cpalloc.models.variables import Linear, dot
+from cpalloc.problem.grants import granted
+from cpalloc.problem.problem import IntArray, JobState, Mode, NodeState, Problem, status_quo
+
+TIERS = ("starvation", "shortfall", "preemption")
+"""Tiers that it bounds (their first part)."""
+
+Terms = list[tuple[int, cp_model.IntVar]]
+
+
+class Pooled:
+    """A model whose optimum is no more than a tier's first part in any decision within limits on other tiers'.
+
+    Attributes
+    ----------
+    model
+        To be minimised.
+    """
+
+    def __init__(self, problem: Problem, tier: str, limits: Mapping[str, int]) -> None:
+        self.problem, self.model = problem, cp_model.CpModel()
+        nodes, self._ready = problem.nodes, problem.nodes.state == NodeState.READY
+        self._sizes = sorted(set(problem.jobs.gpus_per_replica.tolist()) - {0})
+        self._granted: dict[int, Terms] = defaultdict(list)
+        self._slots: dict[tuple[int, int], Terms] = defaultdict(list)
+        self._cost: Terms = []
+        self._running: list[tuple[list[int], cp_model.IntVar]] = []
+        self._paid = 0
+        self._short: dict[int, cp_model.IntVar] = {}
+        held = problem.held
+        there = np.where(self._ready, nodes.free_gpus, 0)
+        rows = self._ready[held.node]
+        np.add.at(there, held.node[rows], held.gpus[rows])
+        self._base = granted(problem, status_quo(problem))
+        self._keep(by_cost="preemption" in {tier, *limits})
+        self._start()
+        for (pool, g), terms in self._slots.items():
+            self.model.add(dot(terms) <= int((there[nodes.pool == pool] // g).sum()))
+        for name, most in limits.items():
+            if name in TIERS:
+                self.model.add(self._value(name) <= most)
+        self.model.minimize(self._value(tier))
+
+    def stays(self, values: Sequence[float]) -> frozenset[int]:
+        """Jobs that stay in a solution, as many of those alike as it says; of little use unless preemption counts."""
+        out: set[int] = set()
+        for members, var in self._running:
+            out.update(members[: round(values[var.index])])
+        return frozenset(out)
+
+    def _value(self, tier: str) -> Linear:
+        """A tier's first part, or less."""
+        if tier == "preemption":
+            return self._paid - dot(self._cost)
+        entitled = self.problem.budgets.entitled
+        leaves = np.flatnonzero(entitled).tolist()
+        if tier == "shortfall":
+            return dot([(1, self._shortfall(leaf)) for leaf in leaves])
+        terms: Terms = []
+        for leaf in leaves:
+            e = int(entitled[leaf])
+            quarters = [self.model.new_int_var(0, e, "") for _ in range(4)]
+            self.model.add(dot([(1, q) for q in quarters]) >= 4 * self._shortfall(leaf))
+            terms += [(2 ** (k - 1), quarters[k]) for k in (1, 2, 3)]
+        return dot(terms)
+
+    def _shortfall(self, leaf: int) -> cp_model.IntVar:
+        if leaf not in self._short:
+            entitled = int(self.problem.budgets.entitled[leaf])
+            var = self._short[leaf] = self.model.new_int_var(0, entitled, "")
+            self.model.add(var + dot(self._granted[leaf]) >= entitled - int(self._base[leaf]))
+        return self._short[leaf]
+
+    def _keep(self, *, by_cost: bool) -> None:
+        """Jobs that run: those alike that may be preempted stay so many, and those that may be promoted are."""
+        jobs = self.problem.jobs
+        evictable = np.flatnonzero(jobs.state == JobState.EVICTABLE)
+        slots = {key: column[evictable].tolist() for key, column in self._slots_held().items()}
+        leaf, size, cost = (column[evictable].tolist() for column in (jobs.leaf, jobs.size, jobs.preempt_cost))
+        allocated = (jobs.mode[evictable] == Mode.ALLOCATED).tolist()
+        promotable = jobs.may_promote[evictable].tolist()
+        alike: dict[tuple[int, int, int, int, tuple[int, ...]], list[int]] = defaultdict(list)
+        for i in range(len(evictable)):
+            if leaf[i] >= 0 and allocated[i]:
+                self._base[leaf[i]] -= size[i]
+            grants = size[i] if leaf[i] >= 0 and (allocated[i] or promotable[i]) else 0
+            price = cost[i] if by_cost else 0
+            alike[leaf[i], grants, price, size[i], tuple(column[i] for column in slots.values())].append(
+                int(evictable[i])
+            )
+        for (at, grants, price, _, row), members in alike.items():
+            count = len(members)
+            if not grants and not price:
+                continue  # nothing is lost without it
+            stays = self.model.new_int_var(0, count, "")
+            self._running.append((members, stays))
+            self._paid += price * count
+            self._cost.append((price, stays))
+            if grants:
+                self._granted[at].append((grants, stays))
+            for key, number in zip(slots, row, strict=True):
+                if number:
+                    self._slots[key].append((number, stays))
+        fixed = (jobs.state == JobState.FIXED) & jobs.may_promote & (jobs.leaf >= 0)
+        np.add.at(self._base, jobs.leaf[fixed], jobs.size[fixed])
+
+    def _slots_held(self) -> dict[tuple[int, int], IntArray]:
+        """Slots that jobs make of the GPUs they hold on ready nodes, by pool and size; shape (J,) each."""
+        held, nodes, out = self.problem.held, self.problem.nodes, {}
+        for pool in range(len(self.problem.pool_names)):
+            rows = np.flatnonzero(self._ready[held.node] & (nodes.pool[held.node] == pool))
+            for g in self._sizes:
+                count = np.zeros(len(self.problem.jobs), dtype=np.int64)
+                np.add.at(count, held.job[rows], held.gpus[rows] // g)
+                out[pool, g] = count
+        return out
+
+    def _start(self) -> None:
+        """Allocated starts of all waiting jobs that are alike, by the pool they go to."""
+        jobs = self.problem.jobs
+        waiting = np.flatnonzero((jobs.state == JobState.PENDING) & jobs.may_allocate & (jobs.leaf >= 0))
+        columns = (jobs.leaf, jobs.gpus_per_replica, jobs.replicas, jobs.size, jobs.eligibility)
+        alike = Counter(zip(*(column[waiting].tolist() for column in columns), strict=True))
+        pools: dict[int, Sequence[int]] = {}
+        for (leaf, g, replicas, size, rule), count in alike.items():
+            if rule not in pools:
+                eligible = self.problem.eligibility[rule] & self._ready
+                pools[rule] = np.unique(self.problem.nodes.pool[eligible]).tolist()
+            starts = [self.model.new_int_var(0, count, "") for _ in pools[rule]]
+            if len(starts) > 1:
+                self.model.add(dot([(1, y) for y in starts]) <= count)
+            for pool, y in zip(pools[rule], starts, strict=True):
+                self._granted[leaf].append((size, y))
+                for slot in self._sizes:
+                    if g >= slot:
+                        self._slots[pool, slot].append((replicas * (g // slot), y))

@@ -1,0 +1,167 @@
+"""The relaxation without nodes: no decision is worth less, and mostly none is worth much more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from builders import HOUR, Budget, Node, Pending, Running, job_at, problem
+from cpalloc.generate import GeneratorConfig, generate_doc
+from cpalloc.models.pooled import TIERS, Pooled
+from cpalloc.problem.compile import compile_round
+from cpalloc.problem.problem import Action, Decision, Problem
+from cpalloc.schema import parse_round
+from cpalloc.solver.greedy import greedy, sparing
+from cpalloc.solver.highs import relaxed
+from cpalloc.solver.values import Values, violations
+from models.fixing import any_decision
+from reference.tiny_rounds import tiny_doc
+
+
+def bound(p: Problem, tier: str, limits: Mapping[str, int] | None = None) -> int:
+    found = relaxed(Pooled(p, tier, limits or {}).model, 60.0)
+    assert found is not None
+    return found[0]
+
+
+def staying(p: Problem, limits: Mapping[str, int]) -> frozenset[int]:
+    model = Pooled(p, "preemption", limits)
+    found = relaxed(model.model, 60.0)
+    assert found is not None
+    return model.stays(found[1])
+
+
+# -- what it knows ----------------------------------------------------------------------------------------------------
+
+
+def test_entitlements_are_met_as_far_as_there_are_gpus() -> None:
+    # 16 GPUs, 8 of them protected for y; x is entitled to 16 and can have 8 at most. Starvation: of 4·8 − 16 quarters
+    # beyond the first, one of each 16: min(16, 16) · 1, and nothing beyond half of it.
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("old", budget="y", at="n1", gpus=8, mode="allocated", protected_s=HOUR),
+            *(Pending(f"p{i}", budget="x", gpus=8) for i in range(2)),
+        ],
+        budgets=[Budget("x", entitled=16), Budget("y")],
+    )
+    assert (bound(p, "shortfall"), bound(p, "starvation"), bound(p, "preemption")) == (8, 16, 0)
+
+
+@pytest.mark.parametrize(("gpus", "short"), [(8, 8), (4, 0)])
+def test_gpus_on_different_nodes_are_no_slot_together(gpus: int, short: int) -> None:
+    halves = [Running(f"old{i}", budget="y", at=f"n{i}", gpus=4, mode="allocated", protected_s=HOUR) for i in (1, 2)]
+    waiting = [Pending(f"p{i}", budget="x", gpus=gpus) for i in range(8 // gpus)]
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[*halves, *waiting],
+        budgets=[Budget("x", entitled=8), Budget("y")],
+    )
+    assert bound(p, "shortfall") == short
+
+
+def test_a_job_goes_where_it_may() -> None:
+    p = problem(
+        nodes=[Node("a1", pool="a100"), Node("h1", pool="h100")],
+        jobs=[Pending(f"p{i}", budget="x", gpus=8, nodes={"h1"}) for i in range(2)],
+        budgets=[Budget("x", entitled=16)],
+    )
+    assert bound(p, "shortfall") == 8
+    either = [Pending(f"p{i}", budget="x", gpus=8) for i in range(3)]
+    p = problem(
+        nodes=[Node("a1", pool="a100"), Node("h1", pool="h100")], jobs=either, budgets=[Budget("x", entitled=24)]
+    )
+    assert bound(p, "shortfall") == 8  # three jobs, a node of each kind
+
+
+def test_what_is_borrowed_may_be_promoted_where_it_is() -> None:
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[Running("lent", budget="x", at="n1", gpus=8, funding="any")],
+        budgets=[Budget("x", entitled=8, claim=8)],
+    )
+    assert bound(p, "shortfall") == 0
+
+
+def test_the_cheapest_work_that_makes_room_goes() -> None:
+    # Two nodes are lent and one is needed: 8 · 60 s cost less than 8 · 600 s. For half of the entitlement half of it.
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("dear", budget="y", at="n1", gpus=8, lost_s=600),
+            Running("cheap", budget="y", at="n2", gpus=8, lost_s=60),
+            Pending("new", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", entitled=8, claim=8), Budget("y")],
+    )
+    assert bound(p, "preemption", {"shortfall": 0}) == 8 * 60
+    assert bound(p, "preemption", {"shortfall": 4}) == 8 * 30  # a fraction of the job, and of what it takes
+    assert bound(p, "preemption", {"shortfall": 8}) == 0
+    assert staying(p, {"shortfall": 0}) == {job_at(p, "dear")}
+    assert staying(p, {"shortfall": 8}) == {job_at(p, "dear"), job_at(p, "cheap")}
+
+
+# -- never above any decision -----------------------------------------------------------------------------------------
+
+
+def tiny() -> Iterator[Problem]:
+    for seed in range(150):
+        yield compile_round(parse_round(tiny_doc(seed))).problem
+
+
+def generated() -> Iterator[Problem]:
+    for family in ("mixed", "gang-heavy"):
+        for seed in range(6):
+            yield compile_round(parse_round(generate_doc(GeneratorConfig(nodes=24, seed=seed, family=family)))).problem
+
+
+def odd() -> Iterator[Problem]:
+    usual = GeneratorConfig(nodes=16)
+    for knobs in ({"odd_sizes": 0.5}, {"cpu_bound": 0.5}, {"misfits": 0.2, "unhealthy": 0.1, "draining": 0.2}):
+        for seed in range(4):
+            yield compile_round(parse_round(generate_doc(replace(usual, seed=seed, **knobs)))).problem
+
+
+@pytest.mark.parametrize("rounds", [tiny, generated, odd])
+def test_no_decision_is_worth_less(rounds: Callable[[], Iterator[Problem]]) -> None:
+    rng, asked, positive, tight = Random(3), 0, 0, 0
+    for p in rounds():
+        drawn: list[Decision | None] = [greedy(p), *(any_decision(p, rng) for _ in range(3))]
+        for decision in drawn:
+            if decision is None:
+                continue
+            values = Values(p, decision)
+            for tier in TIERS:
+                others = {name: values[name][0] for name in TIERS if name != tier}
+                for limits in ({}, others):
+                    least = bound(p, tier, limits)
+                    assert 0 <= least <= values[tier][0], (tier, limits)
+                    asked += 1
+                    positive += least > 0
+                    tight += 0 < least == values[tier][0]
+    assert asked >= 100
+    assert positive >= asked // 20
+    assert tight >= 3
+
+
+# -- what it is good for ----------------------------------------------------------------------------------------------
+
+
+def test_whoever_stays_is_preempted_only_where_the_limits_ask_for_it() -> None:
+    cheaper = 0
+    for p in generated():
+        first = Values(p, greedy(p))
+        limits = {"starvation": first["starvation"][0], "shortfall": first["shortfall"][0] + 12}
+        stays = staying(p, limits)
+        decision = sparing(p, stays, limits)
+        assert violations(p, decision) == []
+        values = Values(p, decision)
+        within = all(values[tier][0] <= most for tier, most in limits.items())
+        cheaper += within and values["preemption"][0] < first["preemption"][0]
+        generous = sparing(p, stays, {"starvation": 10**9, "shortfall": 10**9})
+        assert violations(p, generous) == []
+        assert not any(generous.action[j] == Action.PREEMPT for j in stays)
+    assert cheaper >= 6
