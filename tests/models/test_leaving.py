@@ -11,7 +11,7 @@ import pytest
 from builders import HOUR, NOW_US, Budget, Node, Pending, Running, decide, hold, job_at, problem
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.kinds import Partition
-from cpalloc.models.leaving import RoomAt, RoomBesideOne
+from cpalloc.models.leaving import RoomAt, RoomBeside
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of, instants
 from cpalloc.models.round import build
@@ -60,7 +60,7 @@ def test_ones_own_promise_is_no_room_on_nodes_still_held() -> None:
     p = held(2)
     room = RoomAt(build(p, asking(p, "gang")))
     room.promise(p.holds[0])
-    own = RoomBesideOne(room, p.holds[0])
+    own = RoomBeside(room, p.holds)
     for hours, beside_one in ((0, 0), (1, 0), (2, 8), (3, 8)):
         assert room.at(after(hours)).tolist() == [0]
         assert own.at(after(hours)).tolist() == [beside_one]

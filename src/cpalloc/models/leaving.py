@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -106,11 +106,12 @@ class RoomAt:
         """Healthy GPUs of every node less those held beyond the instant, and those promised."""
         return np.maximum(self._left(at_us), 0)
 
-    def at_beside(self, own: Hold, at_us: int) -> IntArray:
-        """:meth:`at` with all promises but one."""
+    def at_beside(self, without: Collection[Hold], at_us: int) -> IntArray:
+        """:meth:`at` with all promises but some."""
         left = self._left(at_us).copy()
-        if own not in self._waits:
-            np.add.at(left, np.array(own.nodes, dtype=np.int64), own.gpus)
+        for hold in without:
+            if hold not in self._waits:
+                np.add.at(left, np.array(hold.nodes, dtype=np.int64), hold.gpus)
         return np.maximum(left, 0)
 
     def _left(self, at_us: int) -> IntArray:
@@ -128,16 +129,16 @@ class RoomAt:
 
         What a budget spares is counted over the nodes asked about: that is how a promise on them is made.
         """
-        return self.doubtful_beside(None, nodes, at_us)
+        return self.doubtful_beside((), nodes, at_us)
 
     def doubtful_beside(
-        self, own: Hold | None, nodes: IntArray, at_us: int
+        self, without: Collection[Hold], nodes: IntArray, at_us: int
     ) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
-        """:meth:`doubtful` with all promises but one."""
+        """:meth:`doubtful` with all promises but some."""
         on, out = set(nodes.tolist()), defaultdict(list)
         for hold, waits in self._waits.items():
             for n, gpus in zip(hold.nodes, hold.gpus, strict=True):
-                if n in on and hold != own:
+                if n in on and hold not in without:
                     out[n].append((gpus, waits))
         here, scarce = self._in_doubt(nodes)
         for row in here:
@@ -181,19 +182,19 @@ class RoomAt:
         return self._literals[key]
 
 
-class RoomBesideOne:
-    """Room beside everybody's promises but one."""
+class RoomBeside:
+    """Room beside everybody's promises but some."""
 
-    def __init__(self, room: RoomAt, hold: Hold) -> None:
-        self._room, self._hold = room, hold
+    def __init__(self, room: RoomAt, without: Collection[Hold]) -> None:
+        self._room, self._without = room, without
 
     def at(self, at_us: int) -> IntArray:
         """GPUs of every node that may be there at an instant; shape (N,)."""
-        return self._room.at_beside(self._hold, at_us)
+        return self._room.at_beside(self._without, at_us)
 
     def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
-        """As for everybody, but for the promise itself."""
-        return self._room.doubtful_beside(self._hold, nodes, at_us)
+        """As for everybody, but for these promises."""
+        return self._room.doubtful_beside(self._without, nodes, at_us)
 
     def promised_on(self, nodes: Sequence[int]) -> bool:
         """Whether some GPUs of some nodes are taken for promised, although work may be there."""

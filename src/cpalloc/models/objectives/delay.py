@@ -11,7 +11,7 @@ import numpy as np
 
 from cpalloc.models.base import PartSpec
 from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, most_steps, share, steps
-from cpalloc.models.leaving import RoomAt, RoomBesideOne, hopeful_release_us
+from cpalloc.models.leaving import RoomAt, RoomBeside, hopeful_release_us
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, JobState, Mode, NodeState, Problem
 from cpalloc.problem.releases import NEVER, start_release_us, timeout_us
@@ -45,7 +45,9 @@ class Delay:
         sizes = sorted({int(problem.jobs.gpus_per_replica[job]) for job in open_})
         for job, _ in ctx.partition.blocked:
             if job in kept:
-                total = total + _renewed(ctx, kept[job], room)
+                # Who begins no earlier is renewed later, on what this one leaves.
+                after = [hold for hold in kept.values() if hold.starts_us >= kept[job].starts_us]
+                total = total + _renewed(ctx, kept[job], RoomBeside(room, after))
                 continue
             own = [np.array(h.nodes, dtype=np.int64) for h in ctx.partition.holds[: ctx.partition.hard] if h.job == job]
             gang = _gang(problem, job, places(problem, job) + own)  # what leaves is counted on a promise's own nodes
@@ -91,9 +93,9 @@ def _stands(ctx: ModelContext, room: RoomAt, hold: Hold) -> bool:
     )
 
 
-def _renewed(ctx: ModelContext, hold: Hold, room: RoomAt) -> Linear:
+def _renewed(ctx: ModelContext, hold: Hold, own: RoomBeside) -> Linear:
     """What a job with a promise that stands waits: until then, or until its nodes are free earlier."""
-    problem, own = ctx.problem, RoomBesideOne(room, hold)
+    problem = ctx.problem
     size, now = int(problem.jobs.size[hold.job]), problem.now_us
 
     def cost(at_us: int) -> int:
@@ -102,7 +104,7 @@ def _renewed(ctx: ModelContext, hold: Hold, room: RoomAt) -> Linear:
     nodes = np.array(hold.nodes, dtype=np.int64)
     gang = _gang(problem, hold.job, [nodes])
     free_now = int((own.at(now)[nodes] // gang.gpus).sum()) >= gang.replicas
-    if free_now and not ctx.contested(now)[nodes].any() and not room.doubtful(nodes, now):
+    if free_now and not ctx.contested(now)[nodes].any() and not own.doubtful(nodes, now):
         # It could start at once, and the round decided against it: the promise stays as it is.
         return dot([(-cost(hold.starts_us), v) for v in ctx.started(hold.job)]) + cost(hold.starts_us)
     earlier = [t for t in ctx.partition.instants if now < t < hold.starts_us]
@@ -140,7 +142,9 @@ def _choices(
         at = room.at(at_us)
         have = [int((at[nodes] // gang.gpus).sum()) for nodes in gang.domains]
         others = [int((at[around] // g).sum()) for g in sizes]
-        there = sum(have), others, ctx.late_work(at_us), room.doubts(at_us)
+        # Where work may start, a GPU more may be a slot more beside it.
+        beside = int(at[around & ctx.contested(at_us)].sum())
+        there = sum(have), others, beside, ctx.late_work(at_us), room.doubts(at_us)
         if there != before and max(have, default=0) >= gang.replicas:
             useful.append(at_us)
         before = there
@@ -170,8 +174,9 @@ def places(problem: Problem, job: int) -> list[IntArray]:
 
 
 def instants(problem: Problem) -> tuple[int, ...]:
-    """Now, and every later instant at which running, starting or promoted allocated work may be out of the way."""
-    jobs, out = problem.jobs, {problem.now_us}
+    """Now, and every later instant at which running, starting or promoted allocated work may be out of the way, or by
+    which it must be to keep a promise."""
+    jobs, out = problem.jobs, {problem.now_us} | {h.starts_us for h in problem.holds if h.starts_us > problem.now_us}
     runs = (jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE)
     for j in np.flatnonzero(runs & (jobs.mode == Mode.ALLOCATED)).tolist():
         # Where its budget keeps its claim back a job leaves at its timeout only.
