@@ -55,7 +55,7 @@ RELAXED = ("starvation", "shortfall", "preemption")
 """Those of them whose linear relaxation is worth its time."""
 
 FEW_NODES = 512
-"""Nodes up to which the whole model proves a starvation or shortfall almost as fast as any relaxation bounds it."""
+"""Nodes up to which the whole model proves these tiers almost as fast as any relaxation bounds them."""
 
 SPARING = (1.0, 0.95, 0.9, 0.8)
 """Parts of the shortfall allowed that are tried for a relaxation without nodes."""
@@ -180,7 +180,7 @@ class Search:
 
     def _relaxations(self, goal: Goal, bound: int | None, limit_s: float) -> Iterator[tuple[int, str]]:
         """Bounds of ever closer relaxations, as long as they are not reached, and where they come from."""
-        few = len(self.problem.nodes.names) <= FEW_NODES and goal.tier != "preemption"
+        few = len(self.problem.nodes.names) <= FEW_NODES
         pooled = None if few else self.models.pooled(goal.tier, limit_s)
         if pooled is not None:
             yield pooled[0], "pooled"
