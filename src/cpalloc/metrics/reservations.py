@@ -42,7 +42,12 @@ def _within_caps(problem: Problem, have: np.ndarray, job: int) -> bool:
 
 
 def reserve(
-    problem: Problem, decision: Decision, *, kept: Sequence[Hold] = (), jobs: Sequence[int] | None = None
+    problem: Problem,
+    decision: Decision,
+    *,
+    kept: Sequence[Hold] = (),
+    proposed: Sequence[Hold] = (),
+    jobs: Sequence[int] | None = None,
 ) -> tuple[tuple[Hold, ...], tuple[int, ...]]:
     """Promises of a decision, and the jobs they are for.
 
@@ -50,6 +55,8 @@ def reserve(
     ----------
     kept
         Reservations that stand (their job still waiting): renewed first, with their nodes.
+    proposed
+        Promises to be given like that, after those kept.
     jobs
         Whom to promise something, best first; by default the best-ranked blocked jobs, ``policy.reservations`` a pool.
 
@@ -65,7 +72,7 @@ def reserve(
     considered: list[int] = []
     able: list[tuple[int, list[int]]] = []
     taken: dict[int, int] = defaultdict(int)
-    for hold in by_instant(kept):
+    for hold in (*by_instant(kept), *by_instant(proposed)):
         if decision.action[hold.job] == Action.WAIT and (fresh := renew(outlook, hold)) is not None:
             holds.append(fresh)
             considered.append(hold.job)

@@ -50,12 +50,9 @@ def promised_jointly(problem: Problem, decision: Decision, kept: Sequence[Hold],
     proposed = _proposed(problem, decision, kept, waiting)
     if not proposed:
         return decision
-    # What is proposed counts only as far as it is renewed like any other promise, and costs those kept nothing.
-    now = [hold for hold in decision.reservations if hold.job in stands]
-    holds, blocked = reserve(problem, decision, kept=[*now, *proposed], jobs=jobs)
+    # What is proposed counts only as far as it is renewed like any other promise, on what those kept leave.
+    holds, blocked = reserve(problem, decision, kept=kept, proposed=proposed, jobs=jobs)
     jointly = replace(decision, reservations=holds, blocked=blocked)
-    if any(delay_of(problem, jointly, hold.job) > delay_of(problem, decision, hold.job) for hold in now):
-        return decision
     return jointly if _delay(problem, jointly) < before else decision
 
 

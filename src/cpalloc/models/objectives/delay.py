@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cpalloc.metrics.reservations import by_instant
 from cpalloc.models.base import PartSpec
 from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, most_steps, share, steps
 from cpalloc.models.leaving import RoomAt, RoomBeside, hopeful_release_us
@@ -36,7 +37,7 @@ class Delay:
         """
         problem, room = ctx.problem, RoomAt(ctx)
         until_us = _latest(problem, ctx.partition.blocked)
-        kept = {hold.job: hold for hold in ctx.partition.holds[: ctx.partition.hard] if _stands(ctx, room, hold)}
+        kept = _standing(ctx, room)
         for hold in kept.values():
             room.promise(hold)
         total: Linear = 0
@@ -77,6 +78,19 @@ def later_than_now(ctx: ModelContext, job: int) -> Linear:
         if hold.job != job:
             room.promise(hold)
     return cost_of_waiting(ctx, gang, [Step(ctx.problem.now_us, 0)], 1, room, ctx.started(job)).cost
+
+
+def _standing(ctx: ModelContext, room: RoomAt) -> dict[int, Hold]:
+    """Kept promises that stand, by job: of those on a node the first to begin are renewed first, on GPUs of the later
+    ones as well, and so none stands behind one that does not."""
+    out: dict[int, Hold] = {}
+    loose: set[int] = set()
+    for hold in by_instant(ctx.partition.holds[: ctx.partition.hard]):
+        if loose.isdisjoint(hold.nodes) and _stands(ctx, room, hold):
+            out[hold.job] = hold
+        else:
+            loose |= set(hold.nodes)
+    return out
 
 
 def _stands(ctx: ModelContext, room: RoomAt, hold: Hold) -> bool:
