@@ -16,7 +16,7 @@ def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event
     options = problem.options
     # Reasons, measures and decoding come after the tiers: they get what is kept back here.
     after = 0.02 + 4e-4 * len(problem.jobs)
-    limit = options.time_limit_s * 0.97 - min(after, options.time_limit_s / 10)
+    limit = options.time_limit_s * 0.97 - min(after, options.time_limit_s / 8)
     if options.deterministic:
         limit = options.deterministic_limit if options.deterministic_limit > 0 else options.time_limit_s
     clock = Clock(limit, time.perf_counter() if began is None else began)
