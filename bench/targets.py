@@ -21,7 +21,7 @@ LARGE = 4_000
 
 LARGE_MB, LARGE_OVER_LIMIT = 1000, 1.05
 WITHIN = {"mixed": 0.05, "gang-heavy": 0.10}
-"""How far above its bound shortfall may be in large rounds, by family."""
+"""Gap that shortfall may have in large rounds, by family."""
 
 NAMED = 3
 """Most cases that a row names."""
@@ -78,9 +78,9 @@ def _large(results: Sequence[Result]) -> list[tuple[str, str, str]]:
         figures = ", ".join(f"{100 * gap:.1f} % ({family})" for family, gap, _ in gaps)
         asked = ", ".join(f"{100 * most:.0f} % ({family})" for family, most in WITHIN.items())
         met = all(gap <= WITHIN[family] for family, gap, _ in gaps)
-        rows.append((f"{nodes:,} nodes: shortfall above its bound by at most {asked}", figures, _MET[met]))
+        rows.append((f"{nodes:,} nodes: gap of shortfall at most {asked}", figures, _MET[met]))
         lost = ", ".join(f"{100 * gap:.1f} % ({family})" for family, _, gap in gaps)
-        rows.append((f"{nodes:,} nodes: lost work above its bound", lost, "no target"))
+        rows.append((f"{nodes:,} nodes: gap of lost work", lost, "no target"))
         over, peak = max(r["total_s"] / r["limit_s"] for r in some), max(r["peak_mb"] for r in some)
         met = over <= LARGE_OVER_LIMIT and peak < LARGE_MB
         figures = f"{100 * over:.0f} % of the limit, {peak:.0f} MB"
@@ -89,7 +89,7 @@ def _large(results: Sequence[Result]) -> list[tuple[str, str, str]]:
 
 
 def _gap(result: Result, name: str) -> float:
-    """How far a tier's best value is above its bound."""
+    """Gap of a tier: how far its best value is above its bound, as a part of it."""
     tier = next(t for t in result["tiers"] if t["name"] == name)
     return float((tier["best"] - (tier["bound"] or 0)) / max(1, tier["best"]))
 

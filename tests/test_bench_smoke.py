@@ -88,6 +88,27 @@ def test_never_worse_than_the_greedy(result: dict[str, Any]) -> None:
     assert against_greedy(result) <= 0
 
 
+@pytest.mark.parametrize(
+    ("family", "best", "bound", "total_s", "peak_mb", "verdicts"),
+    [
+        ("mixed", 105, 100, 31.5, 999, ["met", "no target", "met"]),
+        ("mixed", 106, 100, 30.0, 100, ["**missed**", "no target", "met"]),
+        ("gang-heavy", 106, 100, 31.6, 100, ["met", "no target", "**missed**"]),
+        ("gang-heavy", 0, 0, 30.0, 1000, ["met", "no target", "**missed**"]),
+        ("gang-heavy", 1, None, 30.0, 100, ["**missed**", "no target", "met"]),
+    ],
+)
+def test_what_is_asked_of_large_rounds(
+    family: str, best: int, bound: int | None, total_s: float, peak_mb: float, verdicts: list[str]
+) -> None:
+    from bench.targets import _large
+
+    tiers = [{"name": name, "best": best, "bound": bound} for name in ("shortfall", "preemption")]
+    result = {"group": f"{family}-10000", "nodes": 10_000, "limit_s": 30, "total_s": total_s, "peak_mb": peak_mb}
+    assert [verdict for _, _, verdict in _large([{**result, "tiers": tiers}])] == verdicts
+    assert _large([]) == []
+
+
 def test_blocks_of_a_document_are_replaced(tmp_path: Path) -> None:
     from bench.document import plans, replaced
 

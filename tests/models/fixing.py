@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from cpalloc.models.kinds import Partition, layout
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.objectives.delay import instants
 from cpalloc.models.round import build
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Options, Problem, status_quo
@@ -101,6 +103,20 @@ def counted(problem: Problem, partition: Partition, decision: Decision, tier: st
     run = least(fixed(problem, partition, decision), tier)
     assert run.status in (Status.OPTIMAL, Status.INFEASIBLE)
     return run.bound
+
+
+def asking(problem: Problem, jobs: Sequence[int], *, fine: bool = False) -> Partition:
+    """Nothing is known of how long some jobs wait, nor who is preempted."""
+    window_s = problem.policy.window_s
+    return Partition(
+        holds=problem.holds,
+        hard=len(problem.holds),
+        blocked=tuple((j, window_s * int(problem.jobs.size[j])) for j in jobs),
+        instants=instants(problem),
+        by_release=True,
+        split=True,
+        fine=fine,
+    )
 
 
 def without_lent(problem: Problem, decision: Decision) -> Decision:

@@ -17,6 +17,7 @@ from cpalloc.models.objectives.delay import delay_of, instants
 from cpalloc.models.round import build
 from cpalloc.problem.problem import US, Action, Decision, JobState, Problem, status_quo
 from cpalloc.solver.values import violations
+from models import fixing
 from models.fixing import any_decision, counted
 
 WEEK = 7 * 24 * HOUR
@@ -33,16 +34,7 @@ def promised_delay(p: Problem, d: Decision, jobs: tuple[int, ...]) -> int:
 
 
 def asking(p: Problem, *jobs: str) -> Partition:
-    """Nothing is known of how long the jobs wait, nor who is preempted."""
-    each = (job_at(p, name) for name in jobs)
-    return Partition(
-        holds=p.holds,
-        hard=len(p.holds),
-        blocked=tuple((j, WEEK * int(p.jobs.size[j])) for j in each),
-        instants=instants(p),
-        by_release=True,
-        split=True,
-    )
+    return fixing.asking(p, [job_at(p, name) for name in jobs])
 
 
 # -- beside one's own promise -----------------------------------------------------------------------------------------

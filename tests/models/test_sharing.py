@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 from random import Random
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,43 +14,21 @@ import pytest
 from builders import HOUR, NOW_US, Budget, Node, Pending, Running, decide, hold, job_at, problem
 from cpalloc.metrics.outlook import Outlook
 from cpalloc.metrics.reservations import reserve
-from cpalloc.models import earliest
+from cpalloc.models import earliest, sharing
 from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting
 from cpalloc.models.kinds import Partition
 from cpalloc.models.leaving import RoomAt
-from cpalloc.models.objectives.delay import delay_of, instants, places
+from cpalloc.models.objectives.delay import instants, places
 from cpalloc.models.round import build
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import US, Action, Decision, Problem, status_quo
 from cpalloc.solver.jointly import promised_jointly
 from cpalloc.solver.run import minimise
 from cpalloc.solver.values import violations
-from models.fixing import ONE_WORKER, any_decision, counted, fixed
+from gangs import delay, gangs, mostly_held, until
+from models.fixing import ONE_WORKER, any_decision, asking, counted, fixed
 
 WEEK = 7 * 24 * HOUR
-
-
-def until(node: str, hours: int, gpus: int = 8) -> Running:
-    """Allocated work of a budget within its share that leaves a node in so many hours."""
-    name = f"{node}-{hours}"
-    return Running(name, budget="z", at=node, gpus=gpus, mode="allocated", age_s=0, timeout_s=hours * HOUR)
-
-
-def delay(p: Problem, d: Decision) -> int:
-    return sum(delay_of(p, d, j) for j in d.blocked)
-
-
-def asking(p: Problem, jobs: Sequence[int], *, fine: bool) -> Partition:
-    """Nothing is known of how long the jobs wait."""
-    return Partition(
-        holds=p.holds,
-        hard=len(p.holds),
-        blocked=tuple((j, WEEK * int(p.jobs.size[j])) for j in jobs),
-        instants=instants(p),
-        by_release=True,
-        split=True,
-        fine=fine,
-    )
 
 
 def said(p: Problem, d: Decision, jobs: Sequence[int]) -> list[int]:
@@ -141,12 +120,14 @@ def test_what_is_held_early_elsewhere_takes_nothing_from_those_who_could_start_a
     assert told(p, "one", "two", "wide") == ([16 * 1, 16 * 1], 16 * 1)
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_TOLD", 3), ("MOST_ACROSS", 0)])
-def test_of_too_many_racks_less_is_told(limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("module", "limit", "most"), [(earliest, "MOST_TOLD", 3), (sharing, "MOST_ACROSS", 0)])
+def test_of_too_many_racks_less_is_told(
+    module: ModuleType, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As above: four racks, of which a could be had whatever starts, and what is left of one rack for later.
     same = racks(in_rack("one"), in_rack("two"), a1=2, a2=2, b1=9, b2=9, c1=2, d1=2)
     later = racks(Pending("wide", replicas=2, gpus=8), in_rack("pair"), a1=1, a2=2, b1=20, b2=20, c1=1, e1=2)
-    monkeypatch.setattr(earliest, limit, most)
+    monkeypatch.setattr(module, limit, most)
     (pool, fine), _ = told(same, "one", "two")
     assert (pool, fine) == (16 * (2 + 2), 16 * (2 + (2 if limit == "MOST_TOLD" else 9)))
     assert told(later, "wide", "pair")[0] == [16 * 1 + 16 * 2] * 2
@@ -240,13 +221,7 @@ def racked(rng: Random) -> Problem:
     """Racks of nodes of four GPUs, mostly held for some hours; jobs that may start on them; gangs that wait."""
     across = rng.choice([2, 2, 3])
     nodes = [Node(f"n{i}", gpus=4, within=f"r{i % across}") for i in range(rng.randint(4, 6))]
-    jobs: list[Pending] = []
-    for node in nodes:
-        free = 4
-        while free and 0 < (gpus := rng.choice([0, 2, 4, 4])) <= free:
-            free -= gpus
-            old = until(node.name, rng.choice([*range(1, 9), 30]), gpus)
-            jobs.append(replace(old, name=f"r{len(jobs)}"))
+    jobs: list[Pending] = [*mostly_held(nodes, [0, 2, 4, 4], rng)]
     for i in range(rng.randint(0, 2)):
         left_s = rng.choice([-1, 2 * HOUR, 5 * HOUR])
         jobs.append(Pending(f"s{i}", budget="y", gpus=rng.choice([1, 2, 4]), timeout_s=left_s))
@@ -256,10 +231,6 @@ def racked(rng: Random) -> Problem:
         jobs.append(Pending(f"g{i}", replicas=replicas, gpus=gpus, required=required))
     budgets = [Budget("x", claim=64), Budget("y", claim=8), Budget("z", claim=64)]
     return problem(nodes=nodes, jobs=jobs, budgets=budgets, levels=["rack"])
-
-
-def gangs(p: Problem) -> list[int]:
-    return [j for j, name in enumerate(p.jobs.ids) if name.startswith("g")]
 
 
 def drawn(seed: str, rounds: int) -> Iterator[tuple[Problem, Decision]]:

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
-from builders import HOUR, Budget, Node, Pending, Running, hold, job_at, problem
+from builders import HOUR, Budget, Node, Pending, hold, job_at, problem
 from cpalloc.metrics.outlook import Outlook
 from cpalloc.metrics.reservations import reserve
-from cpalloc.models.objectives.delay import delay_of, places
-from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, Problem, status_quo
+from cpalloc.problem.problem import US, Action, Decision, Hold, Problem, status_quo
 from cpalloc.solver.jointly import promised_jointly
 from cpalloc.solver.promising import best_order
+from gangs import delay, gangs, mostly_held, until
 from models.fixing import any_decision
-
-
-def until(node: str, hours: int, gpus: int = 8) -> Running:
-    """Allocated work of a budget within its share that leaves a node in so many hours."""
-    name = f"{node}-{hours}"
-    return Running(name, budget="z", at=node, gpus=gpus, mode="allocated", age_s=0, timeout_s=hours * HOUR)
+from reference.best_promises import Best, room_for
 
 
 def in_turn(p: Problem, d: Decision, jobs: Sequence[int], kept: Sequence[Hold] = ()) -> Decision:
     """A decision with its promises, given one after the other."""
     holds, blocked = reserve(p, d, kept=kept, jobs=jobs)
     return replace(d, reservations=holds, blocked=blocked)
-
-
-def delay(p: Problem, d: Decision) -> int:
-    return sum(delay_of(p, d, j) for j in d.blocked)
 
 
 def promised(p: Problem, d: Decision) -> dict[str, tuple[float, tuple[str, ...]]]:
@@ -269,13 +260,7 @@ def test_a_kept_promise_comes_forward_as_far_as_it_did() -> None:
 def tiny(rng: Random) -> Problem:
     """Two racks of nodes of four GPUs, held or half held for some hours; gangs of whole and half nodes wait."""
     nodes = [Node(f"n{i}", gpus=4, within=f"r{i % 2}") for i in range(rng.randint(2, 4))]
-    jobs: list[Pending] = []
-    for node in nodes:
-        free = 4
-        while free and 0 < (gpus := rng.choice([0, 2, 2, 4])) <= free:
-            free -= gpus
-            old = until(node.name, rng.choice([*range(1, 9), 30]), gpus)
-            jobs.append(replace(old, name=f"r{len(jobs)}"))
+    jobs: list[Pending] = [*mostly_held(nodes, [0, 2, 2, 4], rng)]
     for i in range(rng.randint(2, 4)):
         required = rng.choice(["cluster", "rack", "rack"])
         jobs.append(Pending(f"g{i}", gpus=rng.choice([2, 4]), replicas=rng.choice([1, 1, 2, 3]), required=required))
@@ -312,17 +297,11 @@ def motley(rng: Random) -> Problem:
     return problem(nodes=nodes, jobs=jobs, budgets=budgets, levels=["rack"])
 
 
-def gangs(p: Problem, rng: Random) -> list[int]:
+def in_any_order(p: Problem, rng: Random) -> list[int]:
     """The gangs, in any order."""
-    jobs = [j for j, name in enumerate(p.jobs.ids) if name.startswith("g")]
+    jobs = gangs(p)
     rng.shuffle(jobs)
     return jobs
-
-
-def room_for(p: Problem, job: int, room: IntArray) -> bool:
-    """Whether there are as many GPUs as a gang needs in one of the domains it may use."""
-    g, replicas = int(p.jobs.gpus_per_replica[job]), int(p.jobs.replicas[job])
-    return any(int((np.maximum(room[nodes], 0) // g).sum()) >= replicas for nodes in places(p, job))
 
 
 def check(p: Problem, d: Decision, jobs: Sequence[int]) -> None:
@@ -349,7 +328,7 @@ def drawn(rounds: int) -> Iterator[tuple[Problem, Decision, list[int], tuple[Hol
     rng = Random("drawn")
     for _ in range(rounds):
         p = tiny(rng)
-        jobs = gangs(p, rng)
+        jobs = in_any_order(p, rng)
         for d in (status_quo(p), any_decision(p, rng)):
             if d is None:
                 continue
@@ -397,7 +376,7 @@ def test_whatever_promises_have_to_heed_they_never_delay_more() -> None:
     rng, better = Random("motley"), 0
     for _ in range(180):
         p = motley(rng)
-        jobs = gangs(p, rng)
+        jobs = in_any_order(p, rng)
         for d in (status_quo(p), any_decision(p, rng)):
             if d is None:
                 continue
@@ -419,7 +398,7 @@ def test_the_same_round_is_promised_the_same() -> None:
         for _ in range(2):
             rng = Random(f"same{seed}")
             p = tiny(rng)
-            jobs = gangs(p, rng)
+            jobs = in_any_order(p, rng)
             before = in_turn(p, status_quo(p), jobs)
             after = promised_jointly(p, before, (), jobs)
             told.append((after.reservations, after.blocked))
@@ -431,87 +410,11 @@ def test_the_same_round_is_promised_the_same() -> None:
 # -- against the best there are ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to hold a gang: so many GPUs of each node from an instant on."""
-
-    job: int
-    at_us: int
-    cost: int
-    gpus: IntArray
-
-
-def spread(most: Sequence[int], replicas: int) -> Iterator[tuple[int, ...]]:
-    """Every way to have so many replicas on nodes that hold so many at most."""
-    if not most:
-        yield from [()] if replicas == 0 else []
-        return
-    for count in range(min(most[0], replicas) + 1):
-        yield from ((count, *rest) for rest in spread(most[1:], replicas - count))
-
-
-class Best:
-    """The least delay there is of some gangs, by trying everything.
-
-    Each is held from an instant on, or can start at once beside all promises, or has no room beside them, ever. Nobody
-    is promised what it could have at once.
-    """
-
-    def __init__(self, p: Problem, d: Decision, jobs: Sequence[int]) -> None:
-        every = np.arange(len(p.nodes.names))
-        nearby = Outlook(p, d).over(every)
-        self.p, self.jobs = p, [j for j in jobs if d.action[j] == Action.WAIT]
-        self.room = {t: nearby.room(t) for t in nearby.instants.tolist()}
-        self.now, self.last = self.room[p.now_us], self.room[int(nearby.instants[-1])]
-        self.ways = {j: sorted(self._ways(j), key=lambda way: way.cost) for j in self.jobs}
-        self.least = sum(self._window(j) for j in self.jobs) + 1
-        self._try(0, [], (), ())
-
-    def _window(self, job: int) -> int:
-        return int(self.p.jobs.size[job]) * self.p.policy.window_s
-
-    def _ways(self, job: int) -> Iterator[Way]:
-        jobs, now_us = self.p.jobs, self.p.now_us
-        g = int(jobs.gpus_per_replica[job])
-        for nodes in places(self.p, job):
-            for at_us, room in self.room.items():
-                for counts in spread((room[nodes] // g).tolist(), int(jobs.replicas[job])) if at_us > now_us else ():
-                    gpus = np.zeros_like(room)
-                    gpus[nodes] = np.array(counts) * g
-                    yield Way(job, at_us, int(jobs.size[job]) * (at_us - now_us) // US, gpus)
-
-    def _taken(self, held: Sequence[Way], but: int = -1) -> IntArray:
-        return sum((way.gpus for way in held if way.job != but), np.zeros_like(self.now))
-
-    def _try(self, i: int, held: Sequence[Way], able: tuple[int, ...], none: tuple[int, ...]) -> None:
-        cost = sum(way.cost for way in held) + sum(self._window(j) for j in none)
-        left = self.now - self._taken(held)
-        if cost >= self.least or not all(room_for(self.p, j, left) for j in able):
-            return
-        if i == len(self.jobs):
-            never = not any(room_for(self.p, j, self.last - self._taken(held)) for j in none)
-            if never and not any(room_for(self.p, w.job, self.now - self._taken(held, but=w.job)) for w in held):
-                self.least = cost
-            return
-        job = self.jobs[i]
-        self._try(i + 1, held, (*able, job), none)
-        for way in self.ways[job]:
-            if cost + way.cost >= self.least:
-                break
-            among = [*held, way]
-            if all(
-                (self._taken([w for w in among if w.at_us <= t]) <= self.room[t]).all()
-                for t in {w.at_us for w in among}
-            ):
-                self._try(i + 1, among, able, none)
-        self._try(i + 1, held, able, (*none, job))
-
-
 def test_promises_given_together_are_mostly_the_best_there_are() -> None:
     rng, exact, better, than_any_order = Random("best"), 0, 0, 0
     for _ in range(250):
         p = tiny(rng)
-        jobs, drawn = gangs(p, rng), any_decision(p, rng) if rng.random() < 0.3 else None
+        jobs, drawn = in_any_order(p, rng), any_decision(p, rng) if rng.random() < 0.3 else None
         d = status_quo(p) if drawn is None else drawn
         before = in_turn(p, d, jobs)
         after, least = promised_jointly(p, before, (), jobs), Best(p, d, jobs).least

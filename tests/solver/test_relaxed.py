@@ -69,3 +69,16 @@ def test_rounds_too_big_for_whole_models_get_bounds_of_relaxations(
     assert "pooled" in {t.parts[0].source for t in solution.tiers}
     for tier in solution.tiers[:2]:
         assert (tier.parts[0].bound or 0) <= best[tier.name].best <= tier.parts[0].best
+
+
+@pytest.mark.parametrize("lying", ["pooled", "relaxed"])
+def test_a_relaxation_that_contradicts_a_known_decision_is_not_believed(
+    lying: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = (10**9, frozenset[int]()) if lying == "pooled" else 10**9
+    monkeypatch.setattr(search, "FEW_NODES", 0)
+    monkeypatch.setattr(models.Models, lying, lambda *_: said)
+    document = generate_doc(GeneratorConfig(nodes=8, seed=1)) | {"options": {"time_limit": 5}}
+    solution = solve_round(parse_round(document)).solution
+    assert "contradicts" in caplog.text
+    assert all(p.bound is None or p.bound <= p.best for t in solution.tiers for p in t.parts)

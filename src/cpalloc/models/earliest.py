@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Literal, Protocol
 
-import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.kinds import Partition
@@ -30,10 +28,6 @@ MAX_FINE_STEPS = 128
 
 MOST_TOLD = 32
 """Most domains of a gang of which it is told which one holds it."""
-
-
-MOST_ACROSS = 16
-"""Most domains for which it is told what gangs held earlier leave of them: rows over all nodes, two instants each."""
 
 
 def most_steps(partition: Partition) -> int:
@@ -116,6 +110,54 @@ class Choice:
     held: tuple[Held, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """Slots of a domain by an instant: so many, and so many times each variable (index, factor)."""
+
+    const: int
+    factors: tuple[tuple[int, int], ...]
+    number: Linear = field(compare=False)
+
+
+class _Rows:
+    """By when each domain holds a gang, and that it has the slots by then: R · Σ_{i ≤ k} held_i ≤ slots by t_k.
+
+    As long as the slots are the same the last row says what all of them do, so one is stated whenever they change.
+    """
+
+    def __init__(self, ctx: ModelContext, gang: Gang) -> None:
+        self._ctx, self._gang = ctx, gang
+        self._open: dict[tuple[int, int], tuple[_Slots, list[cp_model.IntVar]]] = {}
+
+    def changed(self, domain: tuple[int, int], slots: _Slots) -> bool:
+        """Whether a domain (its pool and number there) has other slots than when it was last asked to hold the gang."""
+        return domain not in self._open or self._open[domain][0] != slots
+
+    def hold(
+        self, chosen: cp_model.IntVar, at_us: int, pool: int, where: Mapping[int, _Slots]
+    ) -> dict[int, cp_model.IntVar]:
+        """Have one of some domains hold the gang by an instant if ``chosen``; returns the literal of each."""
+        inside = {}
+        for i, slots in where.items():
+            name = f"{self._gang.label}@{at_us},{i}"
+            var = inside[i] = chosen if len(where) == 1 else self._ctx.model.new_bool_var(name)
+            before, by_then = self._open.get((pool, i), (slots, []))
+            if before != slots:
+                self._state(before, by_then)
+            self._open[pool, i] = slots, [*by_then, var]
+        if len(where) > 1:
+            self._ctx.model.add(dot([(1, var) for var in inside.values()]) >= chosen)
+        return inside
+
+    def state(self) -> None:
+        """State the rows that are still open."""
+        for slots, by_then in self._open.values():
+            self._state(slots, by_then)
+
+    def _state(self, slots: _Slots, by_then: Sequence[cp_model.IntVar]) -> None:
+        self._ctx.model.add(slots.number >= dot([(self._gang.replicas, var) for var in by_then]))
+
+
 def cost_of_waiting(
     ctx: ModelContext,
     gang: Gang,
@@ -135,170 +177,30 @@ def cost_of_waiting(
     pools: dict[int, list[IntArray]] = {}
     for nodes in gang.domains:
         pools.setdefault(int(ctx.problem.nodes.pool[nodes[0]]) if by_pool else -1, []).append(nodes)
-    rows: dict[tuple[int, int], tuple[_Slots, list[cp_model.IntVar]]] = {}
+    rows, surely = _Rows(ctx, gang), False
     for step in choices:
         ctx.check_time()
         for pool, domains in pools.items():
             where = _domains_with_room(ctx, gang, domains, step.at_us, room, told=by_pool and ctx.partition.fine)
             if where is not True and not by_pool:
                 # Where a domain has the slots it had before, waiting longer is for those who mind who else is held.
-                where = {i: slots for i, slots in where.items() if (pool, i) not in rows or rows[pool, i][0] != slots}
+                where = {i: slots for i, slots in where.items() if rows.changed((pool, i), slots)}
             if not where:
                 continue
             chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}" + (f"#{pool}" if len(pools) > 1 else ""))
+            inside = {} if where is True else rows.hold(chosen, step.at_us, pool, where)
+            held.append(Held(step.at_us, pool, chosen, tuple((domains[i], var) for i, var in inside.items())))
             terms.append((step.cost, chosen))
-            if where is True:
-                held.append(Held(step.at_us, pool, chosen))
-                continue
-            inside = []
-            for i, slots in where.items():
-                name = f"{gang.label}@{step.at_us},{i}"
-                inside.append(chosen if len(where) == 1 else ctx.model.new_bool_var(name))
-                before, by_then = rows.get((pool, i), (slots, []))
-                if before != slots:
-                    # As long as the slots are the same, the last row says what all of them do.
-                    ctx.model.add(before.number >= dot([(gang.replicas, h) for h in by_then]))
-                rows[pool, i] = slots, [*by_then, inside[-1]]
-            held.append(
-                Held(step.at_us, pool, chosen, tuple((domains[i], h) for i, h in zip(where, inside, strict=True)))
-            )
-            if len(where) > 1:
-                ctx.model.add(dot([(1, h) for h in inside]) >= chosen)
-        if not by_pool and held and where is True:
+            surely |= where is True
+        if surely and not by_pool:
             break  # whoever waits longer than that does so for nothing
-    for slots, by_then in rows.values():
-        ctx.model.add(slots.number >= dot([(gang.replicas, h) for h in by_then]))
+    rows.state()
     last = ctx.model.new_bool_var(f"{gang.label}@last")
     ctx.model.add(dot([(1, v) for v in [*(h.chosen for h in held), *unless, last]]) >= 1)
     return Choice(dot([*terms, (last_cost, last)]), tuple(held))
 
 
-_Row = tuple[Gang, Sequence[tuple[int, cp_model.IntVar]]]
-"""A gang, and when it is held, if a literal says so."""
-
-
-def share(ctx: ModelContext, gangs: Sequence[tuple[Gang, Choice]], pool: int, nodes: IntArray, room: Room) -> None:
-    """Gangs held at the same time share no GPU: on all ``nodes`` of a pool, and in each domain of it."""
-    here = [(gang, [h for h in choice.held if h.pool == pool]) for gang, choice in gangs]
-    _share_on(ctx, [(gang, [(h.at_us, h.chosen) for h in row]) for gang, row in here], nodes, room)
-    if not ctx.partition.fine:
-        return
-    domains = _domains_of(here, nodes)
-    for domain in domains:
-        rows = [
-            (gang, [(h.at_us, var) for h in row for own, var in h.inside if np.isin(own, domain).all()])
-            for gang, row in here
-        ]
-        _share_on(ctx, rows, domain, room)
-        if len(domains) > MOST_ACROSS:
-            continue
-        inner = {gang.label for gang, row in rows if row}
-        anywhere = [(gang, [(h.at_us, h.chosen) for h in row]) for gang, row in here if gang.label not in inner]
-        _share_across(ctx, anywhere, rows, domain, np.setdiff1d(nodes, domain), room)
-
-
-def _domains_of(here: Sequence[tuple[Gang, Sequence[Held]]], nodes: IntArray) -> list[IntArray]:
-    """Domains, smaller than a pool, in which some gang may be held."""
-    out = {own.tobytes(): own for _, row in here for h in row for own, _ in h.inside if len(own) < len(nodes)}
-    return list(out.values())
-
-
-def _share_on(ctx: ModelContext, rows: Sequence[_Row], nodes: IntArray, room: Room) -> None:
-    """For every instant t and size g: Σ_{gangs held by t, g_j ≥ g} R_j · ⌊g_j / g⌋ ≤ Σ_n slots of g GPUs by t.
-
-    Who could be held at once is promised nothing; each of them, but not all of them together, has its GPUs beside what
-    is promised to the others.
-    """
-    now_us = ctx.problem.now_us
-    able = [(gang, var) for gang, row in rows for at_us, var in row if at_us <= now_us]
-    here = [(gang, later) for gang, row in rows if (later := [(t, var) for t, var in row if t > now_us])]
-    among = {gang.label: gang for gang, _ in [*here, *able]}.values()
-    if len(among) < 2 or not here:
-        return
-    instants = sorted({at_us for _, row in here for at_us, _ in row})
-    # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
-    inside = [[own for own in gang.domains if np.isin(own, nodes).any()] for gang in among]
-    same = all(len(own) == 1 and np.array_equal(own[0], nodes) for own in inside)
-    sizes = sorted({gang.gpus for gang in among})
-    for g in sizes:
-        ctx.check_time()
-        for at_us in instants:
-            if taken := _taken(here, g, at_us):
-                const, terms = _slots_on(ctx, nodes, g, at_us, room, doubts=same)
-                at_once = [(gang.replicas * (gang.gpus // g), var) for gang, var in able if gang.gpus >= g]
-                for beside in [[one] for one in at_once] or [[]]:
-                    ctx.model.add(dot([*taken, *beside]) <= dot(terms) + const)
-    if ctx.partition.fine:
-        for g, larger in combinations(sizes, 2):
-            if larger % g == 0:
-                _share_over_time(ctx, here, (g, larger), instants, nodes, room)
-
-
-def _taken(
-    here: Sequence[_Row], g: int, by_us: int, below: int | None = None, *, after_us: int = -1
-) -> list[tuple[int, cp_model.IntVar]]:
-    """(slots of g GPUs, literal) that gangs of g GPUs and more, and less than ``below``, take by an instant."""
-    return [
-        (gang.replicas * (gang.gpus // g), var)
-        for gang, row in here
-        if gang.gpus >= g and (below is None or gang.gpus < below)
-        for at_us, var in row
-        if after_us < at_us <= by_us
-    ]
-
-
-def _share_across(
-    ctx: ModelContext, anywhere: Sequence[_Row], inner: Sequence[_Row], domain: IntArray, outside: IntArray, room: Room
-) -> None:
-    """Who can be held early only with nodes of a domain leaves less of it to those who are held there later.
-
-    For instants s < t and size g: gangs held anywhere by s and in the domain by t take at most
-    Σ_{n outside} slots of g by s + Σ_{n in the domain} slots of g by t.
-    """
-    now_us = ctx.problem.now_us
-    early = sorted({at_us for _, row in anywhere for at_us, _ in row if at_us > now_us})
-    late = sorted({at_us for _, row in inner for at_us, _ in row if at_us > now_us})
-    sizes = sorted({gang.gpus for gang, row in [*anywhere, *inner] if row})
-    for g in sizes:
-        there = {t: _slots_on(ctx, domain, g, t, room, doubts=False) for t in late}
-        for s in early:
-            ctx.check_time()
-            const, terms = _slots_on(ctx, outside, g, s, room, doubts=False)
-            first = _taken(anywhere, g, s, after_us=now_us)
-            for t in (t for t in late if t > s):
-                second = _taken(inner, g, t, after_us=now_us)
-                if first and second:
-                    ctx.model.add(dot([*first, *second]) <= dot([*terms, *there[t][1]]) + const + there[t][0])
-
-
-def _share_over_time(
-    ctx: ModelContext,
-    here: Sequence[_Row],
-    sizes: tuple[int, int],
-    instants: Sequence[int],
-    nodes: IntArray,
-    room: Room,
-) -> None:
-    """A small gang held early can only be where there is room early, and is still there when a large one is held.
-
-    For sizes g | G and instants s < t, with E the nodes that have room for g by s: small gangs held by s and gangs of G
-    held by t take, in slots of g, at most Σ_{n in E} slots of g by t + G/g · Σ_{n not in E} slots of G by t.
-    """
-    g, larger = sizes
-    for early_us, late_us in combinations(instants, 2):
-        ctx.check_time()
-        small, large = _taken(here, g, early_us, larger), _taken(here, larger, late_us, larger + 1)
-        early = room.at(early_us)[nodes] >= g
-        if not small or not large or early.all():
-            continue
-        const, terms = _slots_on(ctx, nodes[early], g, late_us, room, doubts=False)
-        const_, terms_ = _slots_on(ctx, nodes[~early], larger, late_us, room, doubts=False)
-        each = larger // g
-        load = dot([*small, *((each * n, chosen) for n, chosen in large)])
-        ctx.model.add(load <= dot([*terms, *((each * n, var) for n, var in terms_)]) + const + each * const_)
-
-
-def _slots_on(
+def slots_on(
     ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room, *, doubts: bool = True
 ) -> tuple[int, list[tuple[int, cp_model.IntVar]]]:
     """Slots of g GPUs by an instant: what nobody can take, and terms for the nodes where starts, or doubts, can."""
@@ -328,15 +230,6 @@ def _slots_on(
     return const, terms
 
 
-@dataclass(frozen=True, slots=True)
-class _Slots:
-    """Slots of a domain by an instant: so many, and so many times each variable (index, factor)."""
-
-    const: int
-    factors: tuple[tuple[int, int], ...]
-    number: Linear = field(compare=False)
-
-
 def _domains_with_room(
     ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room, *, told: bool
 ) -> dict[int, _Slots] | Literal[True]:
@@ -350,7 +243,7 @@ def _domains_with_room(
     for i, nodes in enumerate(domains):
         if int(slots_of[nodes].sum()) < gang.replicas:
             continue
-        const, terms = _slots_on(ctx, nodes, gang.gpus, at_us, room)
+        const, terms = slots_on(ctx, nodes, gang.gpus, at_us, room)
         if const + sum(min(0, x) for x, _ in terms) >= gang.replicas and not told:
             return True
         out[i] = _Slots(const, tuple((var.index, x) for x, var in terms), dot(terms) + const)

@@ -130,9 +130,7 @@ class Search:
         left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
         try:
             if goal.tier in RELAXED and goal.part == 0 and not self._reached(goal, bound):
-                for relaxation, name in self._relaxations(goal, bound, RELAXED_SHARE * left()):
-                    if bound is None or bound < relaxation <= self._value(goal):
-                        bound, source = relaxation, name
+                bound, source = self._relaxed(goal, bound, models.meter(RELAXED_SHARE * left()))
             for _ in range(MAX_ROUNDS if models.whole() else 0):
                 if self._reached(goal, bound):
                     break
@@ -178,37 +176,46 @@ class Search:
             bound, source = None, "contradicted"
         return bound, source
 
-    def _relaxations(self, goal: Goal, bound: int | None, limit_s: float) -> Iterator[tuple[int, str]]:
-        """Bounds of ever closer relaxations, as long as they are not reached, and where they come from."""
+    def _relaxed(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> tuple[int | None, str]:
+        """The best bound of relaxations that are cheaper than the whole model, and where it comes from."""
+        source = "trivial"
+        for relaxation, name in self._relaxations(goal, left):
+            if relaxation > self._value(goal):
+                message = "bound %d (%s) of tier %s contradicts the known value %d"
+                log.error(message, relaxation, name, goal.tier, self._value(goal))
+            elif bound is None or relaxation > bound:
+                bound, source = relaxation, name
+        return bound, source
+
+    def _relaxations(self, goal: Goal, left: Callable[[], float]) -> Iterator[tuple[int, str]]:
+        """Bounds of ever closer relaxations, until one is reached, and where they come from."""
         few = len(self.problem.nodes.names) <= FEW_NODES
-        pooled = None if few else self.models.pooled(goal.tier, limit_s)
+        pooled = None if few else self.models.pooled(goal.tier, left())
         if pooled is not None:
             yield pooled[0], "pooled"
-            bound = pooled[0]
-            if goal.tier == "preemption" and not self._reached(goal, bound):
-                self._spare(goal, pooled[1], limit_s)
-        if not self._reached(goal, bound):
-            relaxation = self.models.relaxed(goal.tier, limit_s)
-            if relaxation is not None:
-                yield relaxation, "lp"
+            if goal.tier == "preemption" and not self._reached(goal, pooled[0]):
+                self._spare(goal, pooled[1], left)
+            if self._reached(goal, pooled[0]):
+                return
+        relaxation = self.models.relaxed(goal.tier, left())
+        if relaxation is not None:
+            yield relaxation, "lp"
 
-    def _spare(self, goal: Goal, stays: frozenset[int], limit_s: float) -> None:
+    def _spare(self, goal: Goal, stays: frozenset[int], left: Callable[[], float]) -> None:
         """Preempt hardly anybody who stays where nodes are left out, with ever less shortfall to start from: gangs that
         do not fit after all must find room within the limit."""
-        models, left = self.models, self.models.meter(limit_s)
         most = {tier: self.best.most(tier) for tier in ("starvation", "shortfall")}
         for share in SPARING:
+            before = left()
             if share < 1:
-                pooled = models.pooled(goal.tier, left(), {"shortfall": int(share * most["shortfall"])})
+                pooled = self.models.pooled(goal.tier, before, {"shortfall": int(share * most["shortfall"])})
                 if pooled is None:
                     return
                 stays = pooled[1]
-            before = left()
             candidate = sparing(self.problem, stays, most)
             self.best.offer(candidate, goal.index + 1, goal.prefer)
-            if "inversion" in self.best.tiers[: goal.index]:
-                self._put_in_order(candidate, goal)
-            if models.hurry() or models.cancelled() or left() < before - left():
+            self._put_in_order(candidate, goal)
+            if self.models.hurry() or self.models.cancelled() or left() < before - left():
                 return  # another one would take longer than there is time
 
     def _by_regions(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> None:
@@ -295,14 +302,15 @@ class Search:
             # Where the exchange cost what the solution had reached, who serves whom must be told apart after all.
             value = OBJECTIVES[goal.tier].evaluate(self.problem, candidate)[goal.part]
             broken = violations(self.problem, pruned) if run.objective is not None and value > run.objective else broken
-        if self.models.hurry() or "inversion" not in self.best.tiers[:upto]:
-            return _Seen(candidate, broken, victims)
         self._put_in_order(candidate, goal)
         return _Seen(candidate, broken, victims)
 
     def _put_in_order(self, candidate: Decision, goal: Goal) -> None:
         """Offer a decision that passes over more than it may with those passed over put right by hand."""
-        passed, upto = inverted(self.problem, candidate), goal.index + 1
+        upto = goal.index + 1
+        if self.models.hurry() or "inversion" not in self.best.tiers[:upto]:
+            return
+        passed = inverted(self.problem, candidate)
         if goal.tier != "inversion" and sum(weight(self.problem, j) for j in passed) <= self.best.most("inversion"):
             return
         if len(passed) <= MOST_EXCHANGED:

@@ -11,8 +11,9 @@ import numpy as np
 
 from cpalloc.metrics.reservations import by_instant
 from cpalloc.models.base import PartSpec
-from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, most_steps, share, steps
+from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting, most_steps, steps
 from cpalloc.models.leaving import RoomAt, RoomBeside, hopeful_release_us
+from cpalloc.models.sharing import share
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, JobState, Mode, NodeState, Problem
 from cpalloc.problem.releases import NEVER, start_release_us, timeout_us
