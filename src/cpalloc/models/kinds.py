@@ -69,6 +69,8 @@ class Partition:
     lend
         With jobs that can only borrow; without them it is a relaxation for all that comes before ``idle``, as borrowed
         work stands in nobody's way.
+    starts, passed
+        Starts that some decision may have (None: any may), and jobs that start in none and may yet be passed over.
     region
         No relaxation either, for those who look for a decision: the model has nothing outside.
     """
@@ -93,6 +95,8 @@ class Partition:
     firm: frozenset[int] = frozenset()
     free: int = -1
     lend: bool = True
+    starts: frozenset[tuple[int, Mode]] | None = None
+    passed: frozenset[int] = frozenset()
     region: Region | None = None
 
 
@@ -340,9 +344,10 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
     shape_of: dict[Shape, int] = {}
     level_node = len(problem.topology.levels) - 1
     region = partition.region
+    considered = None if partition.starts is None else {j for j, _ in partition.starts}
     settled = region.absent | {j for j, _, _ in region.starts} if region else frozenset()
     for j, term in (terms_of(problem) if terms is None else terms).items():
-        if j in settled:
+        if j in settled or (considered is not None and j not in considered):
             continue
         group, limit, exclusive = term.group, term.limit, term.exclusive
         g, replicas, level = int(jobs.gpus_per_replica[j]), int(jobs.replicas[j]), int(jobs.required_level[j])
@@ -354,6 +359,8 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
             continue  # more replicas than one node may hold of this job: nowhere to go
         for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[j]), (Mode.BORROWED, jobs.may_borrow[j])):
             if not may or (mode is Mode.BORROWED and not partition.lend and not jobs.may_allocate[j]):
+                continue
+            if partition.starts is not None and (j, mode) not in partition.starts:
                 continue
             shapes = []
             for pool in term.pools:

@@ -15,6 +15,7 @@ from ortools.sat.python.cp_model import CpModel
 from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.pooled import Pooled
+from cpalloc.models.possible import possible
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext
 from cpalloc.problem.problem import Decision, JobState, Problem
@@ -41,6 +42,8 @@ class Models:
 
     Attributes
     ----------
+    possible
+        What some decision within the limits may have.
     partition
         How finely the current model tells parties apart; :meth:`repartition` changes it.
     context
@@ -55,6 +58,8 @@ class Models:
         self.problem, self.best, self.clock, self.cancel = problem, best, clock, cancel
         self.partition = Partition(holds=problem.holds, hard=len(problem.holds), lend=False)
         self.context: ModelContext | None = None
+        self.possible = possible(problem)
+        self.keep(frozenset())
         self.size = (0, 0)
         self.build_s = self.solve_s = self.last_build_s = 0.0
         self._memo: dict[object, object] = {}
@@ -76,6 +81,17 @@ class Models:
     def refine(self, **changes: object) -> None:
         """:meth:`repartition` with some fields changed."""
         self.repartition(replace(self.partition, **changes))  # type: ignore[arg-type]
+
+    def keep(self, stays: frozenset[int], gone: frozenset[int] = frozenset()) -> None:
+        """Take some evictable jobs for fixed, and some for preempted; and leave out what cannot happen then."""
+        if self.possible.goes & stays:
+            self.possible = possible(self.problem, self.possible.goes - stays)
+        now = self.possible
+        self.refine(stays=self.evictable() - now.goes - gone, gone=gone, starts=now.starts, passed=now.passed)
+
+    def open(self) -> frozenset[int]:
+        """Evictable jobs of which it is not settled whether they are preempted."""
+        return self.evictable() - self.partition.stays - self.partition.gone
 
     def current(self, tier: str, part: int) -> tuple[ModelContext, Linear]:
         """The model under the partition, with every limit, and the expression of a part of a tier."""

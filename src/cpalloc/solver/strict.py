@@ -15,6 +15,8 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of
 from cpalloc.models.objectives.delay import instants as release_instants
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
+from cpalloc.models.objectives.shortfall import shortfall_of
+from cpalloc.models.objectives.starvation import starvation_of
 from cpalloc.problem.problem import Action, Decision, JobState, Problem, Tier
 from cpalloc.solver.fill import filled
 from cpalloc.solver.incumbent import Incumbent
@@ -33,6 +35,9 @@ OTHER_SHARE = 0.35
 
 REGIONS_SHARE = 0.85
 """That of preemption where the whole model is too big: the tiers after it are left as the greedy has them."""
+
+BY_GRANTS = {"starvation": starvation_of, "shortfall": shortfall_of}
+"""Tiers that mind nothing but what budgets are granted."""
 
 LENDING = ("idle", "lend", "fragmentation", "locality")
 """Tiers that mind what is borrowed."""
@@ -142,6 +147,9 @@ class StrictOrder:
         """The jobs that all of at most so many sets of victims within the limits spare, and those that all preempt."""
         models, left = self.models, self.models.meter(budget)
         chosen = frozenset(np.flatnonzero(self.best.decision.action == Action.PREEMPT).tolist()) & models.evictable()
+        if not chosen or not models.open():
+            # With none at all no other set is as few; the parts to come are minimised, and cannot be less.
+            return models.evictable() - chosen, chosen
         try:
             ctx, _ = models.current("preemption", 0)
         except OutOfTime:
@@ -179,7 +187,11 @@ class StrictOrder:
         return result
 
     def _floor(self, tier: Tier) -> tuple[int, ...]:
-        return OBJECTIVES[tier.name].floor(self.problem)
+        """What the parts of a tier are at least, as far as that is known without a solver."""
+        floor = OBJECTIVES[tier.name].floor(self.problem)
+        if tier.name not in BY_GRANTS:
+            return floor
+        return (BY_GRANTS[tier.name](self.problem.budgets.entitled, self.models.possible.most_granted),)
 
     def _prepare(self, tier: Tier, index: int) -> None:
         """Tell apart at once what a tier is known to need, where its value is not at its floor yet."""
@@ -211,13 +223,13 @@ class StrictOrder:
         if number is not None and gpus is not None:
             dear |= (jobs.size > gpus) | (number == 0)
         dear &= jobs.state == JobState.EVICTABLE
-        self.models.refine(stays=frozenset(np.flatnonzero(dear).tolist()))
+        self.models.keep(frozenset(np.flatnonzero(dear).tolist()))
 
     def _settle_preemptions(self) -> None:
         """Where no other preemptions are within the limits, the tiers to come need not look for any."""
         models, evictable = self.models, self.models.evictable()
         chosen = frozenset(np.flatnonzero(self.best.decision.action == Action.PREEMPT).tolist()) & evictable
-        if evictable == models.partition.stays:
+        if not models.open():
             self.settled = True
             return
         if models.whole() and all(part.proved(self.problem.options.gap) for part in self.results[-1].parts):
@@ -227,14 +239,14 @@ class StrictOrder:
                 known = self._victims(bounds, MOST_SETS, OTHER_SHARE * models.left())
             if known is not None:
                 self.settled = True
-                models.refine(stays=known[0], gone=known[1])
+                models.keep(*known)
                 return
             if models.context is not None and len(models.context.model.proto.variables) < MOST_UNSETTLED:
                 return
         # Nobody knows whether other preemptions are as good. To look for them as well would cost the later tiers
         # their time; so these are kept, and bounds under that assumption are nobody's.
         self.settled = self.assumed = True
-        models.refine(stays=evictable - chosen, gone=chosen)
+        models.keep(evictable - chosen, chosen)
 
     def _tighten(self, index: int, budget: float) -> None:
         """Slack is there to spare lost work: once preemption is settled, take back what of it was not needed.

@@ -36,7 +36,7 @@ class Holds:
             ctx.model.add(later_than_now(ctx, job) <= 0)
         for index, hold in enumerate(ctx.partition.holds):
             bound = [k for k, kind in enumerate(ctx.layout.kinds) if kind.party.holds >> index & 1]
-            stays, lasting = _stays(ctx.problem, hold), _lasting_promotions(ctx.problem, hold)
+            stays, lasting = staying(ctx.problem, hold), _lasting_promotions(ctx.problem, hold)
             for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
                 healthy = int(ctx.problem.nodes.healthy[node])
                 cell = ctx.layout.cell_of.get(node)
@@ -94,7 +94,7 @@ def intrusions(
 
 def room_beside(problem: Problem, hold: Hold, decision: Decision) -> dict[int, int]:
     """GPUs that bound work may take on each node of a hold: healthy − held beyond its instant − kept for it."""
-    stays = _stays(problem, hold)
+    stays = staying(problem, hold)
     return {
         node: max(
             0,
@@ -106,7 +106,7 @@ def room_beside(problem: Problem, hold: Hold, decision: Decision) -> dict[int, i
     }
 
 
-def _stays(problem: Problem, hold: Hold) -> dict[int, list[tuple[int, int]]]:
+def staying(problem: Problem, hold: Hold) -> dict[int, list[tuple[int, int]]]:
     """(job, GPUs) on each node of a hold of running allocated jobs that may be there beyond its instant."""
     jobs, quo = problem.jobs, status_quo(problem)
     runs = (jobs.mode == Mode.ALLOCATED) & ((jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE))

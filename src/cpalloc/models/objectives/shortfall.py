@@ -9,7 +9,7 @@ import numpy as np
 from cpalloc.models.base import PartSpec
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import granted
-from cpalloc.problem.problem import Decision, Problem
+from cpalloc.problem.problem import Decision, IntArray, Problem
 
 
 class Shortfall:
@@ -30,4 +30,9 @@ class Shortfall:
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
         """Leaf by leaf."""
-        return (int(np.maximum(problem.budgets.entitled - granted(problem, decision), 0).sum()),)
+        return (shortfall_of(problem.budgets.entitled, granted(problem, decision)),)
+
+
+def shortfall_of(entitled: IntArray, have: IntArray) -> int:
+    """What entitlements and grants of the leaves make of the tier; shape (L,) each."""
+    return int(np.maximum(entitled - have, 0).sum())

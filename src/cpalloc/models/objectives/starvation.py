@@ -9,7 +9,7 @@ from ortools.sat.python import cp_model
 from cpalloc.models.base import PartSpec
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import granted
-from cpalloc.problem.problem import Decision, Problem
+from cpalloc.problem.problem import Decision, IntArray, Problem
 
 
 class Starvation:
@@ -36,8 +36,12 @@ class Starvation:
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
         """Leaf by leaf, quarter by quarter."""
-        entitled, have = problem.budgets.entitled.tolist(), granted(problem, decision).tolist()
-        return (sum(starving(e, got) for e, got in zip(entitled, have, strict=True)),)
+        return (starvation_of(problem.budgets.entitled, granted(problem, decision)),)
+
+
+def starvation_of(entitled: IntArray, have: IntArray) -> int:
+    """What entitlements and grants of the leaves make of the tier; shape (L,) each."""
+    return sum(starving(e, got) for e, got in zip(entitled.tolist(), have.tolist(), strict=True))
 
 
 def starving(entitled: int, granted_gpus: int) -> int:

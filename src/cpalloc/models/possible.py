@@ -1,0 +1,268 @@
+"""What can happen in a round at all: the starts and preemptions that some decision may have.
+
+A cluster that is full of protected work leaves little to decide: most of those who wait cannot start whatever is
+preempted, and most of those who may be preempted would make room for nobody. Both follow from counting, one start and
+one preemption at a time, and each of them that is ruled out rules out others, until nothing changes any more:
+
+- A start needs room for its whole gang in one domain with everything gone that may go, beside the promises that bind
+  it; caps that admit it; and, if it takes either mode, a budget whose claim it can reach.
+- A preemption needs an allocated start of another budget on one of its nodes, and leaves its own budget what that can
+  claim, with all its starts.
+
+What is left is more than any decision has, and what is not is in none: models leave it out, and lose nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cpalloc.models.constraints.holds import staying
+from cpalloc.problem.grants import borrowed, granted
+from cpalloc.problem.problem import BoolArray, IntArray, JobState, Mode, Problem, status_quo
+from cpalloc.problem.releases import start_release_us
+from cpalloc.problem.usage import Usage
+
+MODES = (Mode.ALLOCATED, Mode.BORROWED)
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """What some decision may have; the rest is in none.
+
+    Attributes
+    ----------
+    starts
+        Starts: jobs and modes.
+    goes
+        Evictable jobs that may be preempted.
+    passed
+        Waiting jobs that start in no decision and yet may find room: they may be passed over.
+    most_granted : IntArray, shape (L,)
+        Allocated GPUs that a leaf has at most after the round.
+    """
+
+    starts: frozenset[tuple[int, Mode]]
+    goes: frozenset[int]
+    passed: frozenset[int]
+    most_granted: IntArray
+
+
+def possible(problem: Problem, may_go: Collection[int] | None = None) -> Possible:
+    """What can happen where nobody is preempted but some evictable jobs (None: any of them)."""
+    return _Ruling(problem, may_go).possible()
+
+
+class _Ruling:
+    """Rules out starts and preemptions until nothing changes.
+
+    Starts are rows of equal length: ``job``, ``mode`` (1 allocated, 0 borrowed), ``kind`` (of what can bind its place),
+    and whether each is ``alive``.
+    """
+
+    def __init__(self, problem: Problem, may_go: Collection[int] | None) -> None:
+        self.problem, jobs = problem, problem.jobs
+        evictable = jobs.state == JobState.EVICTABLE
+        self.goes: BoolArray = evictable.copy()
+        if may_go is not None:
+            self.goes[:] = False
+            self.goes[list(may_go)] = True
+            self.goes &= evictable
+        pending = jobs.state == JobState.PENDING
+        rows = [np.flatnonzero(pending & may) for may in (jobs.may_allocate, jobs.may_borrow)]
+        self.job: IntArray = np.concatenate(rows)
+        self.allocated: BoolArray = np.arange(len(self.job)) < len(rows[0])
+        self.alive: BoolArray = np.ones(len(self.job), dtype=np.bool_)
+        self.fits: BoolArray = np.ones(len(self.job), dtype=np.bool_)
+        self.leaf: IntArray = jobs.leaf[self.job]
+        self.kind, self.like = self._kinds()
+        self._usage = Usage(problem)
+        for j in np.flatnonzero(self.goes).tolist():
+            self._usage.evict(j)
+        quo = status_quo(problem)
+        self._now = {Mode.ALLOCATED: granted(problem, quo), Mode.BORROWED: borrowed(problem, quo)}
+        self._promotable = self._sum(np.flatnonzero(jobs.may_promote))
+        self._staying = [staying(problem, hold) for hold in problem.holds]
+        self._binds = self._bound()
+        bound = problem.policy.max_preempted_gpus
+        if bound >= 0:
+            self._spare(self.goes & (jobs.size > bound))
+
+    def possible(self) -> Possible:
+        """The fixed point."""
+        while True:
+            gone, alive = int(self.goes.sum()), int(self.alive.sum())
+            self._rule_out_starts()
+            self._rule_out_preemptions()
+            if (gone, alive) == (int(self.goes.sum()), int(self.alive.sum())):
+                break
+        starts = frozenset(
+            (j, Mode.ALLOCATED if allocated else Mode.BORROWED)
+            for j, allocated in zip(self.job[self.alive].tolist(), self.allocated[self.alive].tolist(), strict=True)
+        )
+        passed = frozenset(self.job[self.fits].tolist()) - {j for j, _ in starts}
+        return Possible(starts, frozenset(np.flatnonzero(self.goes).tolist()), passed, self._most_granted())
+
+    # -- starts -------------------------------------------------------------------------------------------------------
+
+    def _kinds(self) -> tuple[IntArray, list[int]]:
+        """The kind of every start, as its place goes, and a job of every kind."""
+        jobs = self.problem.jobs
+        columns = (
+            jobs.eligibility,
+            jobs.gpus_per_replica,
+            jobs.replicas,
+            jobs.required_level,
+            jobs.max_per_node,
+            jobs.exclusive,
+            jobs.same_gpu_group,
+        )
+        needs = jobs.resources[self.job]
+        known: dict[object, int] = {}
+        like: list[int] = []
+        kinds = []
+        for at, key in enumerate(zip(*(column[self.job].tolist() for column in columns), strict=True)):
+            kind = known.setdefault((key, needs[at].tobytes()), len(like))
+            if kind == len(like):
+                like.append(int(self.job[at]))
+            kinds.append(kind)
+        return np.array(kinds, dtype=np.int64), like
+
+    def _bound(self) -> list[int]:
+        """A bit for every kept promise that binds a start."""
+        problem, jobs = self.problem, self.problem.jobs
+        bits = [0] * len(self.job)
+        for at in np.flatnonzero(self.allocated).tolist() if problem.holds else ():
+            job = int(self.job[at])
+            release = start_release_us(problem, job)
+            for index, hold in enumerate(problem.holds):
+                if hold.job != job and jobs.rank[job] > jobs.rank[hold.job] and release > hold.starts_us:
+                    bits[at] |= 1 << index
+        return bits
+
+    def _rule_out_starts(self) -> None:
+        self._rule_out(~self._admitted(), fits=self._within_caps())
+        in_force = self._in_force()
+        rooms: dict[int, BoolArray | None] = {}
+        beside: dict[tuple[int, int], BoolArray | None] = {}
+        self._served: list[tuple[int, BoolArray]] = []
+        for at in np.flatnonzero(self.alive | self.fits).tolist():
+            kind = int(self.kind[at])
+            if kind not in rooms:
+                rooms[kind] = self._room(self.like[kind], self._usage.slots_all(self.like[kind]))
+            if rooms[kind] is None:
+                self.alive[at] = self.fits[at] = False
+                continue
+            if not self.alive[at]:
+                continue
+            bits = self._binds[at] & in_force
+            if (kind, bits) not in beside:
+                beside[kind, bits] = self._room_beside(self.like[kind], bits) if bits else rooms[kind]
+            room = beside[kind, bits]
+            self.alive[at] = room is not None
+            if room is not None and self.allocated[at]:
+                self._served.append((int(self.leaf[at]), room))
+
+    def _rule_out(self, ruled_out: BoolArray, *, fits: BoolArray) -> None:
+        self.alive &= ~ruled_out & fits
+        self.fits &= fits
+
+    def _admitted(self) -> BoolArray:
+        """Whether a budget's claim can reach each start, if that takes either mode."""
+        problem = self.problem
+        least = self._now[Mode.ALLOCATED] - self._gone(Mode.ALLOCATED)
+        free = ~(self.allocated & problem.jobs.may_borrow[self.job])
+        return free | (least < problem.budgets.claim)[self.leaf]
+
+    def _within_caps(self) -> BoolArray:
+        """Whether the caps above each start admit it with everything gone that may go."""
+        budgets, size = self.problem.budgets, self.problem.jobs.size[self.job]
+        out: BoolArray = np.ones(len(self.job), dtype=np.bool_)
+        for mode, caps in ((Mode.ALLOCATED, budgets.max_gpus), (Mode.BORROWED, budgets.max_borrowed)):
+            mine = self.allocated == (mode is Mode.ALLOCATED)
+            least = self._now[mode] - self._gone(mode)
+            for vertex in np.flatnonzero(caps >= 0).tolist():
+                below = np.zeros(len(least), dtype=np.bool_)
+                below[list(budgets.leaves_below[vertex])] = True
+                out &= ~(mine & below[self.leaf] & (int(least[below].sum()) + size > caps[vertex]))
+        return out
+
+    def _in_force(self) -> int:
+        """A bit for every kept promise whose job cannot start: until then it binds nobody for sure."""
+        starting = set(self.job[self.alive].tolist())
+        return sum(1 << h for h, hold in enumerate(self.problem.holds) if hold.job not in starting)
+
+    def _room(self, job: int, slots: IntArray) -> BoolArray | None:
+        """Nodes with room for replicas of a job, of domains with room for all of them, shape (N,); None: nowhere."""
+        problem = self.problem
+        width = len(problem.pool_names) or 1
+        domain = problem.topology.domain_of[int(problem.jobs.required_level[job])] * width + problem.nodes.pool
+        enough = np.bincount(domain, weights=slots) >= int(problem.jobs.replicas[job])
+        nodes: BoolArray = (slots > 0) & enough[domain]
+        return nodes if nodes.any() else None
+
+    def _room_beside(self, job: int, bits: int) -> BoolArray | None:
+        """The same beside some kept promises."""
+        problem, each = self.problem, int(self.problem.jobs.gpus_per_replica[job])
+        slots = self._usage.slots_all(job)
+        for h, hold in enumerate(problem.holds):
+            if bits >> h & 1:
+                for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
+                    stays = sum(g for j, g in self._staying[h][node] if not self.goes[j])
+                    slots[node] = min(int(slots[node]), max(0, int(problem.nodes.healthy[node]) - stays - gpus) // each)
+        return self._room(job, slots)
+
+    # -- preemptions --------------------------------------------------------------------------------------------------
+
+    def _rule_out_preemptions(self) -> None:
+        problem, jobs, held = self.problem, self.problem.jobs, self.problem.held
+        nobody, several = -1, -2
+        serves: IntArray = np.full(len(problem.nodes.names), nobody, dtype=np.int64)
+        for leaf, room in self._distinct():
+            serves[room & (serves != nobody) & (serves != leaf)] = several
+            serves[room & (serves == nobody)] = leaf
+        whose = serves[held.node]
+        of_others: BoolArray = np.zeros(len(jobs), dtype=np.bool_)
+        of_others[held.job[(whose != nobody) & (whose != jobs.leaf[held.job])]] = True
+        spared = self.goes & ~of_others
+        left = self._most_granted()
+        losers = np.flatnonzero(self.goes & (jobs.mode == Mode.ALLOCATED))
+        poor = left[jobs.leaf[losers]] - jobs.size[losers] < problem.budgets.claim[jobs.leaf[losers]]
+        spared[losers[poor]] = True
+        self._spare(spared)
+
+    def _distinct(self) -> Iterator[tuple[int, BoolArray]]:
+        """Leaves and the nodes that their allocated starts may take, each once."""
+        seen: set[tuple[int, int]] = set()
+        for leaf, room in self._served:
+            if (leaf, id(room)) not in seen:
+                seen.add((leaf, id(room)))
+                yield leaf, room
+
+    def _spare(self, spared: BoolArray) -> None:
+        for j in np.flatnonzero(spared).tolist():
+            self._usage.restore(j)
+        self.goes &= ~spared
+
+    # -- budgets ------------------------------------------------------------------------------------------------------
+
+    def _most_granted(self) -> IntArray:
+        starts = self._sum(self.job[self.alive & self.allocated])
+        return self._now[Mode.ALLOCATED] + self._promotable + starts
+
+    def _gone(self, mode: Mode) -> IntArray:
+        """GPUs of a mode that leaves lose if everything goes that may; promotions take from what is borrowed."""
+        jobs = self.problem.jobs
+        gone = self._sum(np.flatnonzero(self.goes & (jobs.mode == mode)))
+        if mode is Mode.BORROWED:
+            gone = gone + self._sum(np.flatnonzero(~self.goes & jobs.may_promote))
+        return gone
+
+    def _sum(self, jobs: IntArray) -> IntArray:
+        """GPUs of some jobs by leaf."""
+        out: IntArray = np.zeros(len(self.problem.budgets.claim), dtype=np.int64)
+        leaf = self.problem.jobs.leaf[jobs]
+        np.add.at(out, leaf[leaf >= 0], self.problem.jobs.size[jobs][leaf >= 0])
+        return out
