@@ -110,5 +110,5 @@ def test_a_job_looked_at_alone_leaves_when_its_release_says(seed: int) -> None:
     for decision in (status_quo(told), greedy(told)):
         outlook = Outlook(told, decision)
         for job in np.flatnonzero(decision.mode == Mode.ALLOCATED).tolist():
-            (at_us,) = outlook.releases(np.array([job])).tolist()
+            (at_us,) = outlook.work.releases(np.array([job])).tolist()
             assert at_us == min(NEVER, release_us(told, decision, job))

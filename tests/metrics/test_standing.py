@@ -18,7 +18,7 @@ from cpalloc import solve
 from cpalloc.generate import GeneratorConfig, generate_doc
 from cpalloc.metrics import standing
 from cpalloc.metrics.outlook import Outlook
-from cpalloc.metrics.reservations import book, by_instant, promise, renew
+from cpalloc.metrics.reservations import Soonest, book, by_instant, renew, soonest
 from cpalloc.metrics.standing import stand
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.compile.promises import kept_holds, read_holds
@@ -150,11 +150,11 @@ def test_no_more_promises_are_tried_than_allowed(most: int, monkeypatch: pytest.
     told, holds = in_each_others_way()
     asked: list[int] = []
 
-    def counted(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold | None]:
+    def counted(outlook: Outlook, job: int, pools: list[int]) -> Soonest | None:
         asked.append(job)
-        return promise(outlook, job, pools)
+        return soonest(outlook, job, pools)
 
-    monkeypatch.setattr(standing, "promise", counted)
+    monkeypatch.setattr(standing, "soonest", counted)
     monkeypatch.setattr(standing, "MOST_TRIED", most)
     assert stand(told, status_quo(told), holds) == holds
     assert len(asked) == 2 + 2 + most  # what each would get alone, the orders, and to move each

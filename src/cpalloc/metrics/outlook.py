@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,9 @@ from cpalloc.problem.replicas import by_node
 
 _BEYOND_S = 5 * 10**12
 """Seconds after which it is later than NEVER, whenever they begin; in microseconds an array still holds them."""
+
+MOST_REMEMBERED = 8
+"""Decisions whose work is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +43,54 @@ class Leaves:
     end_us: IntArray
 
 
-class Outlook:
-    """Who holds what until when after a decision, and what is already promised.
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The allocated work on some nodes: rows of :class:`Stays`, the place of each one's node among them, and when it
+    leaves; and the ``instants``, ascending: now, and when some of it leaves."""
 
-    Attributes
-    ----------
-    promised : IntArray, shape (N,)
-        GPUs promised so far.
-    """
+    rows: IntArray
+    at: IntArray
+    release: IntArray
+    instants: IntArray
+
+
+class Work:
+    """The allocated work after a decision, and when it leaves. Promises are no part of it."""
 
     def __init__(self, problem: Problem, decision: Decision) -> None:
-        self.problem, self.decision = problem, decision
-        self.promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
+        self.problem = problem
         self.stays = _stays(problem, decision)
-        self.first = np.searchsorted(self.stays.node, np.arange(len(problem.nodes.names) + 1))
+        self._first = np.searchsorted(self.stays.node, np.arange(len(problem.nodes.names) + 1))
         self._surplus: list[int] = (granted(problem, decision) - problem.budgets.claim).tolist()
         self._leaves = _leaves(problem, decision)
+        self._here: dict[bytes, Here] = {}
 
-    def over(self, nodes: IntArray) -> Nearby:
-        """The outlook of some nodes."""
-        return Nearby(self, nodes)
+    @classmethod
+    def after(cls, problem: Problem, decision: Decision) -> Work:
+        """That of a decision; the last few are remembered, as decisions are often asked about again and again."""
+        allocated = decision.mode == Mode.ALLOCATED
+        starts = [(j, places) for j, places in sorted(decision.placement.items()) if allocated[j]]
+        key = allocated.tobytes(), decision.promoted.tobytes(), tuple(starts)
+        recent: dict[object, Work] = problem.once("work", dict)
+        if key not in recent:
+            if len(recent) >= MOST_REMEMBERED:
+                del recent[next(iter(recent))]
+            recent[key] = cls(problem, decision)
+        return recent[key]
+
+    def over(self, nodes: IntArray) -> Here:
+        """What is on some nodes."""
+        key = nodes.tobytes()
+        if key not in self._here:
+            first = self._first[nodes]
+            count = self._first[nodes + 1] - first
+            nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+            rows = np.repeat(first, count) + nth
+            jobs, of = np.unique(self.stays.job[rows], return_inverse=True)
+            release = self.releases(jobs)[of]
+            instants = np.unique(np.append(release[release < NEVER], self.problem.now_us))
+            self._here[key] = Here(rows, np.repeat(np.arange(len(nodes)), count), release, instants)
+        return self._here[key]
 
     def releases(self, jobs: IntArray) -> IntArray:
         """Instant by which each of some allocated jobs has left; NEVER where nothing says so.
@@ -81,6 +113,26 @@ class Outlook:
         return out
 
 
+class Outlook:
+    """Who holds what until when after a decision, and what is already promised.
+
+    Attributes
+    ----------
+    work
+        The allocated work.
+    promised : IntArray, shape (N,)
+        GPUs promised so far.
+    """
+
+    def __init__(self, problem: Problem, decision: Decision) -> None:
+        self.problem, self.work = problem, Work.after(problem, decision)
+        self.promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
+
+    def over(self, nodes: IntArray) -> Nearby:
+        """The outlook of some nodes."""
+        return Nearby(self, nodes)
+
+
 class Nearby:
     """Some nodes, and the allocated work on them with its releases.
 
@@ -92,21 +144,15 @@ class Nearby:
     """
 
     def __init__(self, outlook: Outlook, nodes: IntArray) -> None:
-        self._outlook, self.nodes = outlook, nodes
-        stays, first = outlook.stays, outlook.first[nodes]
-        count = outlook.first[nodes + 1] - first
-        nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        self._rows = np.repeat(first, count) + nth
-        self._at = np.repeat(np.arange(len(nodes)), count)
-        jobs, of = np.unique(stays.job[self._rows], return_inverse=True)
-        self._release = outlook.releases(jobs)[of]
-        now_us = outlook.problem.now_us
-        self.instants: IntArray = np.unique(np.append(self._release[self._release < NEVER], now_us))
+        self._outlook, self._stays, self.nodes = outlook, outlook.work.stays, nodes
+        here = outlook.work.over(nodes)
+        self._rows, self._at, self._release = here.rows, here.at, here.release
+        self.instants: IntArray = here.instants
 
     def slots(self, job: int, at_us: int | IntArray) -> IntArray:
         """Replicas of a job that each node can hold at an instant (one for all nodes, or one each); shape (n,)."""
         problem, jobs, nodes = self._outlook.problem, self._outlook.problem.jobs, self.nodes
-        stays, promised = self._outlook.stays, self._outlook.promised[nodes]
+        stays, promised = self._stays, self._outlook.promised[nodes]
         here = self._release > (at_us if isinstance(at_us, int) else at_us[self._at])
         rows, at = self._rows[here], self._at[here]
         g = int(jobs.gpus_per_replica[job])
@@ -129,16 +175,17 @@ class Nearby:
     def room(self, at_us: int) -> IntArray:
         """GPUs of each node that are neither held at an instant nor promised; shape (n,)."""
         here = self._release > at_us
-        held = self._sum(self._at[here], self._outlook.stays.gpus[self._rows[here]])
+        held = self._sum(self._at[here], self._stays.gpus[self._rows[here]])
         room: IntArray = self._outlook.problem.nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes]
         return room
 
-    def earliest_us(self, job: int) -> int | None:
-        """Earliest instant at which the nodes hold the whole gang; None if they never surely do."""
+    def earliest_us(self, job: int, before_us: int | None = None) -> int | None:
+        """Earliest instant (before one, if it is given) at which the nodes hold the whole gang; None if they never
+        surely do."""
         need = int(self._outlook.problem.jobs.replicas[job])
         instants: list[int] = self.instants.tolist()
-        low, high = 0, len(instants) - 1
-        if int(self.slots(job, instants[high]).sum()) < need:
+        low, high = 0, (len(instants) if before_us is None else bisect_left(instants, before_us)) - 1
+        if high < 0 or int(self.slots(job, instants[high]).sum()) < need:
             return None
         while low < high:
             mid = (low + high) // 2
@@ -167,7 +214,7 @@ class Nearby:
     def _in_groups(self, g: int, here: BoolArray) -> IntArray:
         """Replicas of g GPUs inside a GPU group, beside the work that is ``here``; no bound on nodes of one group."""
         nodes = self._outlook.problem.nodes
-        devices = self._outlook.stays.devices
+        devices = self._stays.devices
         free: list[int] = [-1 if nodes.unknown_devices[n] else nodes.healthy_devices[n] for n in self.nodes.tolist()]
         for row, i in zip(self._rows[here].tolist(), self._at[here].tolist(), strict=True):
             free[i] = -1 if free[i] < 0 or devices[row] < 0 else free[i] & ~devices[row]

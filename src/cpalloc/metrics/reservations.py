@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -118,7 +118,8 @@ def _late(outlook: Outlook, able: Sequence[tuple[int, list[int]]]) -> tuple[list
 
 def pools_of(problem: Problem, job: int) -> list[int]:
     """Pools of the nodes a job may use."""
-    return sorted(set(problem.nodes.pool[problem.eligibility[problem.jobs.eligibility[job]]].tolist()))
+    rule = int(problem.jobs.eligibility[job])
+    return problem.once(("pools", rule), lambda: np.unique(problem.nodes.pool[problem.eligibility[rule]]).tolist())
 
 
 def promise(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold | None]:
@@ -126,23 +127,46 @@ def promise(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold | 
 
     The GPUs of a promise are marked as promised.
     """
-    problem, jobs = outlook.problem, outlook.problem.jobs
-    level, width = int(jobs.required_level[job]), len(problem.pool_names)
-    eligible = problem.eligibility[jobs.eligibility[job]] & np.isin(problem.nodes.pool, pools)
-    domain = problem.topology.domain_of[level] * width + problem.nodes.pool
-    best: tuple[int, int, Nearby] | None = None
-    for number, nodes in _grouped(domain, np.flatnonzero(eligible)):
-        nearby = outlook.over(nodes)
-        found = nearby.earliest_us(job)
-        if found is not None and (best is None or found < best[0]):
-            best = (found, number // width, nearby)
+    best = soonest(outlook, job, pools)
     if best is None:
         return False, None
-    at_us, in_domain, nearby = best
-    if at_us <= problem.now_us:
+    if best.at_us <= outlook.problem.now_us:
         return True, None
-    hold = Hold(job, level, in_domain, (), (), at_us)
-    return False, book(outlook, _on_nodes(outlook, hold, nearby))
+    return False, place(outlook, best)
+
+
+@dataclass(frozen=True, slots=True)
+class Soonest:
+    """The earliest instant at which a domain surely holds a job, and its nodes."""
+
+    job: int
+    level: int
+    domain: int
+    at_us: int
+    nearby: Nearby
+
+    def hold(self) -> Hold:
+        """A promise of that, without nodes yet."""
+        return Hold(self.job, self.level, self.domain, (), (), self.at_us)
+
+
+def soonest(outlook: Outlook, job: int, pools: Sequence[int]) -> Soonest | None:
+    """When and where a domain of some pools holds a job first, the first by name; None if none ever surely does."""
+    problem, jobs = outlook.problem, outlook.problem.jobs
+    level, rule = int(jobs.required_level[job]), int(jobs.eligibility[job])
+    domains = problem.once(("domains", rule, level, *pools), lambda: list(_domains(problem, rule, level, pools)))
+    best: Soonest | None = None
+    for domain, nodes in domains:
+        nearby = outlook.over(nodes)
+        at_us = nearby.earliest_us(job, None if best is None else best.at_us)
+        if at_us is not None:
+            best = Soonest(job, level, domain, at_us, nearby)
+    return best
+
+
+def place(outlook: Outlook, best: Soonest) -> Hold:
+    """A promise on nodes of its domain; its GPUs are marked as promised."""
+    return book(outlook, _on_nodes(outlook, best.hold(), best.nearby))
 
 
 def _on_nodes(outlook: Outlook, hold: Hold, nearby: Nearby) -> Hold:
@@ -181,11 +205,15 @@ def by_instant(holds: Iterable[Hold]) -> list[Hold]:
     return sorted(holds, key=lambda hold: hold.starts_us)
 
 
-def _grouped(group: IntArray, nodes: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Nodes by group, in order of the groups' numbers."""
+def _domains(problem: Problem, rule: int, level: int, pools: Sequence[int]) -> Iterator[tuple[int, IntArray]]:
+    """Domains of a level and the nodes of one of some pools there that a rule of eligibility allows, in order."""
+    width = len(problem.pool_names)
+    group = problem.topology.domain_of[level] * width + problem.nodes.pool
+    nodes = np.flatnonzero(problem.eligibility[rule] & np.isin(problem.nodes.pool, pools))
     ordered = nodes[np.argsort(group[nodes], kind="stable")]
     numbers, first = np.unique(group[ordered], return_index=True)
-    yield from zip(numbers.tolist(), np.split(ordered, first[1:]), strict=False)
+    for number, there in zip(numbers.tolist(), np.split(ordered, first[1:]), strict=False):
+        yield number // width, there
 
 
 def renew(outlook: Outlook, hold: Hold) -> Hold | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cpalloc.metrics.outlook import Outlook
-from cpalloc.metrics.reservations import book, by_instant, pools_of, promise, renew
+from cpalloc.metrics.reservations import book, by_instant, place, pools_of, renew, soonest
 from cpalloc.problem.problem import Decision, Hold, Problem
 
 MOST_TRIED = 100
@@ -45,11 +45,8 @@ def stand(problem: Problem, decision: Decision, promised: Sequence[Hold]) -> tup
 
 def _give(outlook: Outlook, job: int, latest_us: int) -> Hold | None:
     """Book the best promise that is not later than an instant; None where there is none, or the job could start now."""
-    at_once, found = promise(outlook, job, pools_of(outlook.problem, job))
-    if at_once or found is None or found.starts_us <= latest_us:
-        return found
-    book(outlook, found, -1)
-    return None
+    best = soonest(outlook, job, pools_of(outlook.problem, job))
+    return place(outlook, best) if best is not None and outlook.problem.now_us < best.at_us <= latest_us else None
 
 
 def _move_one(outlook: Outlook, holds: dict[int, Hold]) -> bool:
@@ -74,10 +71,8 @@ def _give_anew(outlook: Outlook, holds: dict[int, Hold]) -> bool:
         book(outlook, hold, -1)
     alone: dict[int, int] = {}
     for job in before:
-        at_once, found = promise(outlook, job, pools_of(outlook.problem, job))
-        alone[job] = outlook.problem.now_us if at_once or found is None else found.starts_us
-        if found is not None:
-            book(outlook, found, -1)
+        best_alone = soonest(outlook, job, pools_of(outlook.problem, job))
+        alone[job] = outlook.problem.now_us if best_alone is None else best_alone.at_us
 
     def cost(job: int, at_us: int) -> int:
         return int(size[job]) * (at_us - outlook.problem.now_us)

@@ -35,6 +35,29 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Possible:
+    """What some decision of a round may have; the rest is in none (:func:`cpalloc.models.possible.possible`).
+
+    Attributes
+    ----------
+    starts
+        Starts: jobs and modes.
+    promotes, goes
+        Borrowed jobs that may be promoted, and evictable jobs that may be preempted.
+    passed
+        Waiting jobs that start in no decision and yet may find room: they may be passed over.
+    most_granted
+        Allocated GPUs that each leaf has at most after the round.
+    """
+
+    starts: frozenset[tuple[int, Mode]]
+    promotes: frozenset[int]
+    goes: frozenset[int]
+    passed: frozenset[int]
+    most_granted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """How finely starts are told apart, and what is settled.
 
@@ -69,8 +92,8 @@ class Partition:
     lend
         With jobs that can only borrow; without them it is a relaxation for all that comes before ``idle``, as borrowed
         work stands in nobody's way.
-    starts, passed
-        Starts that some decision may have (None: any may), and jobs that start in none and may yet be passed over.
+    possible
+        What some decision may have; the model has nothing else. None: anything.
     region
         No relaxation either, for those who look for a decision: the model has nothing outside.
     """
@@ -95,8 +118,7 @@ class Partition:
     firm: frozenset[int] = frozenset()
     free: int = -1
     lend: bool = True
-    starts: frozenset[tuple[int, Mode]] | None = None
-    passed: frozenset[int] = frozenset()
+    possible: Possible | None = None
     region: Region | None = None
 
 
@@ -204,6 +226,13 @@ def party_of(problem: Problem, partition: Partition, job: int, mode: Mode) -> Pa
     return Party(int(mode), leaf if told else -1, bucket, bits, late, job if job in partition.single else -1)
 
 
+def promotions(problem: Problem, partition: Partition) -> frozenset[int]:
+    """Borrowed jobs that may be promoted where they stand."""
+    if partition.possible is not None:
+        return partition.possible.promotes
+    return frozenset(np.flatnonzero(problem.jobs.may_promote).tolist())
+
+
 def promotion_end_us(problem: Problem, partition: Partition, job: int) -> int:
     """Instant until which a job is in the way if it becomes allocated now, as the partition measures it."""
     if partition.by_release:
@@ -268,6 +297,7 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
     rows_of: dict[int, list[int]] = {}
     promotable: dict[int, list[int]] = {}
     served: dict[int, list[int]] = {}
+    promoting = promotions(problem, partition)
     for row, (node, job) in enumerate(zip(held.node.tolist(), held.job.tolist(), strict=True)):
         if job in partition.gone:
             if int(problem.jobs.leaf[job]) in partition.leaves:
@@ -275,7 +305,7 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
             continue
         if job not in partition.stays:
             rows_of.setdefault(node, []).append(row)
-        elif problem.jobs.may_promote[job]:
+        elif job in promoting:
             promotable.setdefault(node, []).append(row)
     finest = problem.topology.domain_of[-2]
     kept = {n for hold in partition.holds for n in hold.nodes}
@@ -344,7 +374,8 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
     shape_of: dict[Shape, int] = {}
     level_node = len(problem.topology.levels) - 1
     region = partition.region
-    considered = None if partition.starts is None else {j for j, _ in partition.starts}
+    possible = partition.possible
+    considered = None if possible is None else {j for j, _ in possible.starts}
     settled = region.absent | {j for j, _, _ in region.starts} if region else frozenset()
     for j, term in (terms_of(problem) if terms is None else terms).items():
         if j in settled or (considered is not None and j not in considered):
@@ -360,7 +391,7 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
         for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[j]), (Mode.BORROWED, jobs.may_borrow[j])):
             if not may or (mode is Mode.BORROWED and not partition.lend and not jobs.may_allocate[j]):
                 continue
-            if partition.starts is not None and (j, mode) not in partition.starts:
+            if possible is not None and (j, mode) not in possible.starts:
                 continue
             shapes = []
             for pool in term.pools:

@@ -1,11 +1,12 @@
-"""What can happen in a round at all: the starts and preemptions that some decision may have.
+"""What can happen in a round at all: the starts, promotions and preemptions that some decision may have.
 
 A cluster that is full of protected work leaves little to decide: most of those who wait cannot start whatever is
-preempted, and most of those who may be preempted would make room for nobody. Both follow from counting, one start and
-one preemption at a time, and each of them that is ruled out rules out others, until nothing changes any more:
+preempted, and most of those who may be preempted would make room for nobody. Both follow from counting, one
+at a time, and each of them that is ruled out rules out others, until nothing changes any more:
 
 - A start needs room for its whole gang in one domain with everything gone that may go, beside the promises that bind
   it; caps that admit it; and, if it takes either mode, a budget whose claim it can reach.
+- A promotion needs caps that admit it, a budget whose claim it can reach, and no promise in its way.
 - A preemption needs an allocated start of another budget on one of its nodes, and leaves its own budget what that can
   claim, with all its starts.
 
@@ -15,11 +16,11 @@ What is left is more than any decision has, and what is not is in none: models l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from cpalloc.models.constraints.holds import staying
+from cpalloc.models.constraints.holds import lasting_promotions, staying
+from cpalloc.models.kinds import Possible
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import BoolArray, IntArray, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import start_release_us
@@ -28,35 +29,13 @@ from cpalloc.problem.usage import Usage
 MODES = (Mode.ALLOCATED, Mode.BORROWED)
 
 
-@dataclass(frozen=True, slots=True)
-class Possible:
-    """What some decision may have; the rest is in none.
-
-    Attributes
-    ----------
-    starts
-        Starts: jobs and modes.
-    goes
-        Evictable jobs that may be preempted.
-    passed
-        Waiting jobs that start in no decision and yet may find room: they may be passed over.
-    most_granted : IntArray, shape (L,)
-        Allocated GPUs that a leaf has at most after the round.
-    """
-
-    starts: frozenset[tuple[int, Mode]]
-    goes: frozenset[int]
-    passed: frozenset[int]
-    most_granted: IntArray
-
-
 def possible(problem: Problem, may_go: Collection[int] | None = None) -> Possible:
     """What can happen where nobody is preempted but some evictable jobs (None: any of them)."""
     return _Ruling(problem, may_go).possible()
 
 
 class _Ruling:
-    """Rules out starts and preemptions until nothing changes.
+    """Rules out starts, promotions and preemptions until nothing changes.
 
     Starts are rows of equal length: ``job``, ``mode`` (1 allocated, 0 borrowed), ``kind`` (of what can bind its place),
     and whether each is ``alive``.
@@ -83,8 +62,9 @@ class _Ruling:
             self._usage.evict(j)
         quo = status_quo(problem)
         self._now = {Mode.ALLOCATED: granted(problem, quo), Mode.BORROWED: borrowed(problem, quo)}
-        self._promotable = self._sum(np.flatnonzero(jobs.may_promote))
+        self.promotes: BoolArray = jobs.may_promote.copy()
         self._staying = [staying(problem, hold) for hold in problem.holds]
+        self._lasting = [lasting_promotions(problem, hold) for hold in problem.holds]
         self._binds = self._bound()
         bound = problem.policy.max_preempted_gpus
         if bound >= 0:
@@ -93,17 +73,26 @@ class _Ruling:
     def possible(self) -> Possible:
         """The fixed point."""
         while True:
-            gone, alive = int(self.goes.sum()), int(self.alive.sum())
+            before = self._left()
+            self._rule_out_promotions()
             self._rule_out_starts()
             self._rule_out_preemptions()
-            if (gone, alive) == (int(self.goes.sum()), int(self.alive.sum())):
+            if self._left() == before:
                 break
         starts = frozenset(
             (j, Mode.ALLOCATED if allocated else Mode.BORROWED)
             for j, allocated in zip(self.job[self.alive].tolist(), self.allocated[self.alive].tolist(), strict=True)
         )
-        passed = frozenset(self.job[self.fits].tolist()) - {j for j, _ in starts}
-        return Possible(starts, frozenset(np.flatnonzero(self.goes).tolist()), passed, self._most_granted())
+        return Possible(
+            starts=starts,
+            promotes=frozenset(np.flatnonzero(self.promotes).tolist()),
+            goes=frozenset(np.flatnonzero(self.goes).tolist()),
+            passed=frozenset(self.job[self.fits].tolist()) - {j for j, _ in starts},
+            most_granted=tuple(self._most_granted().tolist()),
+        )
+
+    def _left(self) -> tuple[int, int, int]:
+        return int(self.alive.sum()), int(self.promotes.sum()), int(self.goes.sum())
 
     # -- starts -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +133,7 @@ class _Ruling:
 
     def _rule_out_starts(self) -> None:
         self._rule_out(~self._admitted(), fits=self._within_caps())
-        in_force = self._in_force()
+        in_force = sum(1 << h for h in self._in_force())
         rooms: dict[int, BoolArray | None] = {}
         beside: dict[tuple[int, int], BoolArray | None] = {}
         self._served: list[tuple[int, BoolArray]] = []
@@ -172,27 +161,35 @@ class _Ruling:
     def _admitted(self) -> BoolArray:
         """Whether a budget's claim can reach each start, if that takes either mode."""
         problem = self.problem
+        either = self.allocated & problem.jobs.may_borrow[self.job]
+        return ~either | self._within_claim()[self.leaf]
+
+    def _within_claim(self) -> BoolArray:
+        """Whether a leaf may have less than it can claim, shape (L,)."""
         least = self._now[Mode.ALLOCATED] - self._gone(Mode.ALLOCATED)
-        free = ~(self.allocated & problem.jobs.may_borrow[self.job])
-        return free | (least < problem.budgets.claim)[self.leaf]
+        return least < self.problem.budgets.claim
 
     def _within_caps(self) -> BoolArray:
         """Whether the caps above each start admit it with everything gone that may go."""
-        budgets, size = self.problem.budgets, self.problem.jobs.size[self.job]
-        out: BoolArray = np.ones(len(self.job), dtype=np.bool_)
-        for mode, caps in ((Mode.ALLOCATED, budgets.max_gpus), (Mode.BORROWED, budgets.max_borrowed)):
-            mine = self.allocated == (mode is Mode.ALLOCATED)
-            least = self._now[mode] - self._gone(mode)
-            for vertex in np.flatnonzero(caps >= 0).tolist():
-                below = np.zeros(len(least), dtype=np.bool_)
-                below[list(budgets.leaves_below[vertex])] = True
-                out &= ~(mine & below[self.leaf] & (int(least[below].sum()) + size > caps[vertex]))
+        size, lent = self.problem.jobs.size[self.job], self._admits(Mode.BORROWED)[self.leaf]
+        admitted = np.where(self.allocated, self._admits(Mode.ALLOCATED)[self.leaf], lent)
+        return size <= admitted
+
+    def _admits(self, mode: Mode) -> IntArray:
+        """GPUs that the caps above each leaf admit with everything gone that may go, shape (L,)."""
+        budgets = self.problem.budgets
+        caps = budgets.max_gpus if mode is Mode.ALLOCATED else budgets.max_borrowed
+        least = self._now[mode] - self._gone(mode)
+        out: IntArray = np.full(len(least), np.iinfo(np.int64).max, dtype=np.int64)
+        for vertex in np.flatnonzero(caps >= 0).tolist():
+            below = list(budgets.leaves_below[vertex])
+            out[below] = np.minimum(out[below], int(caps[vertex]) - int(least[below].sum()))
         return out
 
-    def _in_force(self) -> int:
-        """A bit for every kept promise whose job cannot start: until then it binds nobody for sure."""
+    def _in_force(self) -> list[int]:
+        """Kept promises whose job cannot start: the others need not bind anybody."""
         starting = set(self.job[self.alive].tolist())
-        return sum(1 << h for h, hold in enumerate(self.problem.holds) if hold.job not in starting)
+        return [h for h, hold in enumerate(self.problem.holds) if hold.job not in starting]
 
     def _room(self, job: int, slots: IntArray) -> BoolArray | None:
         """Nodes with room for replicas of a job, of domains with room for all of them, shape (N,); None: nowhere."""
@@ -207,12 +204,31 @@ class _Ruling:
         """The same beside some kept promises."""
         problem, each = self.problem, int(self.problem.jobs.gpus_per_replica[job])
         slots = self._usage.slots_all(job)
-        for h, hold in enumerate(problem.holds):
+        for h in range(len(problem.holds)):
             if bits >> h & 1:
-                for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
-                    stays = sum(g for j, g in self._staying[h][node] if not self.goes[j])
-                    slots[node] = min(int(slots[node]), max(0, int(problem.nodes.healthy[node]) - stays - gpus) // each)
+                for node, gpus in self._left_beside(h):
+                    slots[node] = min(int(slots[node]), gpus // each)
         return self._room(job, slots)
+
+    def _left_beside(self, h: int) -> Iterator[tuple[int, int]]:
+        """Nodes of a kept promise, and the GPUs that it leaves there to those it binds."""
+        hold, healthy = self.problem.holds[h], self.problem.nodes.healthy
+        for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
+            stays = sum(g for j, g in self._staying[h][node] if not self.goes[j])
+            yield node, max(0, int(healthy[node]) - stays - gpus)
+
+    # -- promotions ---------------------------------------------------------------------------------------------------
+
+    def _rule_out_promotions(self) -> None:
+        if not self.promotes.any():
+            return
+        jobs = self.problem.jobs
+        self.promotes &= self._within_claim()[jobs.leaf] & (jobs.size <= self._admits(Mode.ALLOCATED)[jobs.leaf])
+        for h in self._in_force():
+            room = dict(self._left_beside(h))
+            for node, lasting in self._lasting[h].items():
+                for j, gpus in lasting:
+                    self.promotes[j] &= gpus <= room[node]
 
     # -- preemptions --------------------------------------------------------------------------------------------------
 
@@ -250,14 +266,14 @@ class _Ruling:
 
     def _most_granted(self) -> IntArray:
         starts = self._sum(self.job[self.alive & self.allocated])
-        return self._now[Mode.ALLOCATED] + self._promotable + starts
+        return self._now[Mode.ALLOCATED] + self._sum(np.flatnonzero(self.promotes)) + starts
 
     def _gone(self, mode: Mode) -> IntArray:
         """GPUs of a mode that leaves lose if everything goes that may; promotions take from what is borrowed."""
         jobs = self.problem.jobs
         gone = self._sum(np.flatnonzero(self.goes & (jobs.mode == mode)))
         if mode is Mode.BORROWED:
-            gone = gone + self._sum(np.flatnonzero(~self.goes & jobs.may_promote))
+            gone = gone + self._sum(np.flatnonzero(~self.goes & self.promotes))
         return gone
 
     def _sum(self, jobs: IntArray) -> IntArray:

@@ -21,7 +21,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import Objective, OutOfTime
-from cpalloc.models.kinds import Cell, Kind, Layout, Partition, Start, layout, promotion_end_us, terms_of
+from cpalloc.models.kinds import Cell, Kind, Layout, Partition, Start, layout, promotion_end_us, promotions, terms_of
 from cpalloc.problem.problem import BoolArray, JobState, Mode, Problem
 
 Linear = cp_model.LinearExpr | int
@@ -74,10 +74,11 @@ class ModelContext:
         problem, model, lay = self.problem, self.model, self.layout
         jobs, topology = problem.jobs, problem.topology
         evictable = (jobs.state == JobState.EVICTABLE).tolist()
+        promoting = promotions(problem, self.partition)
         for j in range(len(jobs)):
             if evictable[j] and j not in self.partition.stays:
                 self.e[j] = model.new_constant(1) if j in self.partition.gone else model.new_bool_var(f"e{j}")
-            if jobs.may_promote[j]:
+            if j in promoting:
                 region = self.partition.region
                 self.p[j] = model.new_constant(j in region.promoted) if region else model.new_bool_var(f"p{j}")
                 if j in self.e:
@@ -200,6 +201,18 @@ class ModelContext:
     def borrowed(self, leaves: Iterable[int]) -> Linear:
         """Borrowed GPUs of some leaves after the round: kept (and not promoted) or started."""
         return self._held(leaves, Mode.BORROWED)
+
+    def borrowed_range(self) -> tuple[int, int]:
+        """Least and most GPUs that can be borrowed after the round, of all leaves together.
+
+        Starts take no more than what is free and what preemptions free.
+        """
+        kept = sum(gpus for gpus, _ in self._by_leaf(Mode.BORROWED).values())
+        factors = [factor for _, terms in self._by_leaf(Mode.BORROWED).values() for factor, _ in terms]
+        held = self.problem.held
+        freed = sum(g for g, j in zip(held.gpus.tolist(), held.job.tolist(), strict=True) if j in self.e)
+        room = int(self.problem.nodes.free_gpus.sum()) + freed
+        return kept + sum(f for f in factors if f < 0), kept + min(room, sum(f for f in factors if f > 0))
 
     def _held(self, leaves: Iterable[int], mode: Mode) -> Linear:
         terms, const = [], 0

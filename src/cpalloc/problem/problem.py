@@ -7,15 +7,18 @@ by id, leaves by name), so that the order of the request's lists cannot matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cpalloc.topology import Topology
+
+T = TypeVar("T")
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -325,6 +328,13 @@ class Problem:
     holds: tuple[Hold, ...] = ()
     broken: tuple[BrokenPromise, ...] = ()
     refusals: Mapping[int, Refusal] = field(default_factory=dict)
+    _known: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """What follows from the problem alone, made when it is first asked for."""
+        if key not in self._known:
+            self._known[key] = make()
+        return cast(T, self._known[key])
 
     @property
     def in_service_gpus(self) -> int:

@@ -56,9 +56,9 @@ class Models:
 
     def __init__(self, problem: Problem, best: Incumbent, clock: Clock, cancel: Event | None = None) -> None:
         self.problem, self.best, self.clock, self.cancel = problem, best, clock, cancel
+        self.possible = possible(problem)
         self.partition = Partition(holds=problem.holds, hard=len(problem.holds), lend=False)
         self.context: ModelContext | None = None
-        self.possible = possible(problem)
         self.keep(frozenset())
         self.size = (0, 0)
         self.build_s = self.solve_s = self.last_build_s = 0.0
@@ -87,7 +87,7 @@ class Models:
         if self.possible.goes & stays:
             self.possible = possible(self.problem, self.possible.goes - stays)
         now = self.possible
-        self.refine(stays=self.evictable() - now.goes - gone, gone=gone, starts=now.starts, passed=now.passed)
+        self.refine(stays=self.evictable() - now.goes - gone, gone=gone, possible=now)
 
     def open(self) -> frozenset[int]:
         """Evictable jobs of which it is not settled whether they are preempted."""

@@ -15,6 +15,7 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of
 from cpalloc.models.objectives.delay import instants as release_instants
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
+from cpalloc.models.objectives.idle import least_idle
 from cpalloc.models.objectives.shortfall import shortfall_of
 from cpalloc.models.objectives.starvation import starvation_of
 from cpalloc.problem.problem import Action, Decision, JobState, Problem, Tier
@@ -85,7 +86,9 @@ class StrictOrder:
                 if parts and not parts[-1].proved(self.problem.options.gap):
                     budget = 0.0  # ties among what is not known to be best are not worth the time
                 solve = self._solve_delay if tier.name == "delay" else self._solve_part
-                if tier.name == "preemption" and part > 0 and self._only_victims(parts, budget):
+                if (tier.name != "delay" and self._decided(tier.name)) or (
+                    tier.name == "preemption" and part > 0 and self._only_victims(parts, budget)
+                ):
                     solve = self._read_part
                 parts.append(solve(tier, index, part, budget))
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
@@ -128,10 +131,28 @@ class StrictOrder:
         return PartResult(spec.name, spec.unit, best, bound, limit, source, time.perf_counter() - began)
 
     def _read_part(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
-        """What a part is worth where every decision within the limits preempts the same jobs."""
+        """What a part is worth where it is the same in every decision within the limits."""
         spec, best = OBJECTIVES[tier.name].parts[part], self.best.values[tier.name][part]
         self.best.limits.append((tier.name, part, best))
         return PartResult(spec.name, spec.unit, best, best, best, "settled", 0.0)
+
+    def _decided(self, tier: str) -> bool:
+        """Whether a tier but ``delay`` is worth the same in every decision within the limits: nothing else can happen.
+
+        Either nothing can at all, or everybody starts who can, in the one mode that is possible, and the tier does not
+        mind where.
+        """
+        models, possible = self.models, self.models.possible
+        if self.assumed or models.open() or possible.promotes:
+            return False
+        if not possible.starts:
+            return True
+        starting = {j for j, _ in possible.starts}
+        everybody = (
+            any(name == "idle" for name, _, _ in self.best.limits)
+            and self.best.most("idle") == least_idle(self.problem, possible, models.partition.gone)[0]
+        )
+        return tier in ("idle", "lend") and everybody and len(starting) == len(possible.starts)
 
     def _only_victims(self, parts: Sequence[PartResult], budget: float) -> bool:
         """Whether no decision within the limits preempts others than the incumbent; asked once, after the first part.
@@ -188,13 +209,19 @@ class StrictOrder:
 
     def _floor(self, tier: Tier) -> tuple[int, ...]:
         """What the parts of a tier are at least, as far as that is known without a solver."""
-        floor = OBJECTIVES[tier.name].floor(self.problem)
-        if tier.name not in BY_GRANTS:
-            return floor
-        return (BY_GRANTS[tier.name](self.problem.budgets.entitled, self.models.possible.most_granted),)
+        problem, possible = self.problem, self.models.possible
+        if tier.name in BY_GRANTS and not self.assumed:
+            return (BY_GRANTS[tier.name](problem.budgets.entitled, np.array(possible.most_granted)),)
+        if tier.name == "idle" and not self.assumed:
+            free, lent = least_idle(problem, possible, self.models.partition.gone)
+            return max(0, free), lent if self.best.most("idle") == free else 0
+        return OBJECTIVES[tier.name].floor(problem)
 
     def _prepare(self, tier: Tier, index: int) -> None:
         """Tell apart at once what a tier is known to need, where its value is not at its floor yet."""
+        if self._decided(tier.name):
+            self.lending |= tier.name in LENDING
+            return
         if tier.name in LENDING and not self.lending:
             self.lending = True
             self.models.refine(lend=True)

@@ -10,6 +10,7 @@ import numpy as np
 from cpalloc.models.base import Violation
 from cpalloc.models.objectives.delay import later_than_now
 from cpalloc.models.variables import ModelContext, dot
+from cpalloc.problem.grants import granted
 from cpalloc.problem.problem import Action, BoolArray, Decision, Hold, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import release_us, start_release_us
 
@@ -36,7 +37,7 @@ class Holds:
             ctx.model.add(later_than_now(ctx, job) <= 0)
         for index, hold in enumerate(ctx.partition.holds):
             bound = [k for k, kind in enumerate(ctx.layout.kinds) if kind.party.holds >> index & 1]
-            stays, lasting = staying(ctx.problem, hold), _lasting_promotions(ctx.problem, hold)
+            stays, lasting = staying(ctx.problem, hold), lasting_promotions(ctx.problem, hold)
             for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
                 healthy = int(ctx.problem.nodes.healthy[node])
                 cell = ctx.layout.cell_of.get(node)
@@ -108,12 +109,17 @@ def room_beside(problem: Problem, hold: Hold, decision: Decision) -> dict[int, i
 
 def staying(problem: Problem, hold: Hold) -> dict[int, list[tuple[int, int]]]:
     """(job, GPUs) on each node of a hold of running allocated jobs that may be there beyond its instant."""
-    jobs, quo = problem.jobs, status_quo(problem)
-    runs = (jobs.mode == Mode.ALLOCATED) & ((jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE))
-    return _on_nodes(problem, hold, runs, lambda j: release_us(problem, quo, j))
+
+    def stays() -> dict[int, list[tuple[int, int]]]:
+        jobs, quo = problem.jobs, status_quo(problem)
+        runs = (jobs.mode == Mode.ALLOCATED) & ((jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE))
+        have = granted(problem, quo)
+        return _on_nodes(problem, hold, runs, lambda j: release_us(problem, quo, j, have))
+
+    return problem.once(("staying", hold), stays)
 
 
-def _lasting_promotions(problem: Problem, hold: Hold) -> dict[int, list[tuple[int, int]]]:
+def lasting_promotions(problem: Problem, hold: Hold) -> dict[int, list[tuple[int, int]]]:
     """(job, GPUs) on each node of a hold of jobs that would be there beyond its instant if promoted."""
     return _on_nodes(problem, hold, problem.jobs.may_promote, lambda j: start_release_us(problem, j))
 

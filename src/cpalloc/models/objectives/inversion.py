@@ -44,7 +44,9 @@ class Inversion:
         # Of jobs without a start in the model only those wait for sure that nobody has settled, or could lend to.
         waits = ctx.partition.region is None
         stated = frozenset(j for j in stated if waits and (ctx.partition.lend or jobs.may_allocate[j]))
-        never = frozenset(j for j in ctx.partition.passed if ctx.partition.lend or jobs.may_allocate[j])
+        possible = ctx.partition.possible
+        passed_over = frozenset[int]() if possible is None else possible.passed
+        never = frozenset(j for j in passed_over if ctx.partition.lend or jobs.may_allocate[j])
         for j in sorted({job for job, _ in ctx.y} | stated | never):
             by_leaf[int(jobs.leaf[j])].append(j)
         terms = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from math import lcm
 from typing import ClassVar
 
@@ -35,11 +36,11 @@ class Lend:
         problem, model = ctx.problem, ctx.model
         demand = borrow_demand(problem)
         leaves = [leaf for leaf, wanted in enumerate(demand) if wanted]
-        least, most = lent_range(problem, demand)
+        least, most = ctx.borrowed_range()
         if not leaves or most - least > MAX_TABLE:
             return (0,)
         rule = Split(problem.budgets.share, demand)
-        splits = ctx.memo("lend", lambda: [rule.at(total) for total in range(least, most + 1)])
+        splits = [ctx.memo(("lent", total), partial(rule.at, total)) for total in range(least, most + 1)]
         above = model.new_int_var(0, most - least, "lent")
         model.add(above + least == ctx.borrowed(range(len(demand))))
         terms: list[tuple[int, cp_model.IntVar]] = []
@@ -75,21 +76,6 @@ def borrow_demand(problem: Problem) -> list[int]:
     out = np.zeros(len(problem.budgets.share), dtype=np.int64)
     np.add.at(out, jobs.leaf[counts], jobs.size[counts])
     return [int(x) for x in out]
-
-
-def lent_range(problem: Problem, demand: Sequence[int]) -> tuple[int, int]:
-    """Least and most GPUs that can be lent after the round.
-
-    At least what borrows and stays whatever is decided. At most everything that borrows now, what is free, and what
-    allocated work may be made to leave.
-    """
-    jobs, held = problem.jobs, problem.held
-    borrows = jobs.mode == Mode.BORROWED
-    fixed = int(jobs.size[borrows & (jobs.state == JobState.FIXED) & (jobs.leaf >= 0)].sum())
-    runs = int(jobs.size[borrows & ((jobs.state == JobState.FIXED) | (jobs.state == JobState.EVICTABLE))].sum())
-    leaves = int(held.gpus[jobs.mode[held.job] == Mode.ALLOCATED].sum())
-    most = min(sum(demand), runs + int(problem.nodes.free_gpus.sum()) + leaves)
-    return fixed, max(fixed, most)
 
 
 class Split:
