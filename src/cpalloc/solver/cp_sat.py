@@ -44,7 +44,10 @@ def parameters(solver: cp_model.CpSolver, options: Options, limit_s: float, *, p
 
 
 class CpSat:
-    """A search that improves the known solution, or works ``upwards`` from the bound, knowing of none."""
+    """A search that improves the known solution, or works ``upwards`` from the bound, knowing of none.
+
+    The ``hint`` is left in the model.
+    """
 
     def __init__(
         self,
@@ -57,10 +60,9 @@ class CpSat:
         upwards: bool = False,
     ) -> None:
         self._model = model
-        if hint:
-            self._model = model.clone()
-            for var, value in hint:
-                self._model.add_hint(var, value)
+        # One by one hints cost as much as many a solve.
+        model.proto.solution_hint.vars.extend([var.index for var, _ in hint])
+        model.proto.solution_hint.values.extend([value for _, value in hint])
         self._solver = cp_model.CpSolver()
         parameters(self._solver, options, limit_s, presolve=presolve, upwards=upwards)
 

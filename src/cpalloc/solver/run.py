@@ -70,16 +70,20 @@ def minimise(
     model.clear_hints()  # type: ignore[no-untyped-call]
     model.clear_objective()  # type: ignore[no-untyped-call]
     model.minimize(objective)
-    known = CpSat(model, options, limit_s, hint=hint, presolve=presolve)
+    racing = options.workers > 1 and not options.deterministic
+    known = CpSat(model.clone() if racing else model, options, limit_s, hint=hint, presolve=presolve)
     searches: list[Search] = [known]
-    if options.workers > 1 and not options.deterministic:
+    if racing:
         upwards = CpSat(model, options, limit_s, presolve=presolve, upwards=True)
         if not presolve or len(model.proto.variables) > MOST_VARIABLES:
             searches = [upwards, known]
         else:
             searches = [upwards, Highs(model, limit_s, most=most), *([known] if options.workers > 2 else [])]
-    with _Watch(searches, cancel):
-        return _best(_race(searches, limit_s) if len(searches) > 1 else [searches[0].solve()])
+    try:
+        with _Watch(searches, cancel):
+            return _best(_race(searches, limit_s) if len(searches) > 1 else [searches[0].solve()])
+    finally:
+        model.clear_hints()  # type: ignore[no-untyped-call]
 
 
 _PROVED = (Status.OPTIMAL, Status.INFEASIBLE)

@@ -186,10 +186,14 @@ class StrictOrder:
         """Settle who is blocked, minimise their delay, and let what was promised bind the tiers that follow."""
         problem, best = self.problem, self.best
         best.settle_blocked()
-        if best.values[tier.name][part] > 0:
+        if self._decided(tier.name) and set(best.blocked or ()) <= {hold.job for hold in problem.holds}:
+            solve = self._read_part  # kept promises are renewed in one way
+        else:
+            solve = self._solve_part
+        if solve == self._solve_part and best.values[tier.name][part] > 0:
             known = tuple((j, delay_of(problem, best.decision, j)) for j in best.blocked or ())
             self.models.refine(blocked=known, instants=release_instants(problem), by_release=True)
-        result = self._solve_part(tier, index, part, budget)
+        result = solve(tier, index, part, budget)
         best.promise_best()
         best.keep_promises()
         value = best.values[tier.name][part]
