@@ -6,7 +6,8 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -88,17 +89,74 @@ class Client:
         body = _encoded({"round": round_document, "allocation": allocation_document})
         return self._answer(CheckReport.model_validate_json, self._post("/v1/check", body, {}))
 
+    def post_what_if(self, document: Mapping[str, Any] | bytes) -> dict[str, Any]:
+        """Have scenarios compared.
+
+        Returns
+        -------
+        dict
+            The status: its ``id`` is what the other methods take. All raise as :meth:`solve` does.
+        """
+        return self._answer(_object, self._post("/v1/what-if", _encoded(document), {}))
+
+    def what_if(self, id: str) -> dict[str, Any]:
+        """Ask how far a what-if is."""
+        return self._answer(_object, self._send("GET", f"/v1/what-if/{id}"))
+
+    def what_if_result(self, id: str) -> dict[str, Any]:
+        """Ask for the best so far: ``comparison`` (or None) and the runs that are ``missing``."""
+        return self._answer(_object, self._send("GET", f"/v1/what-if/{id}/result"))
+
+    def what_if_page(self, id: str) -> bytes:
+        """Ask for the page of what is done (HTML)."""
+        return self._send("GET", f"/v1/what-if/{id}/result?format=html")
+
+    def cancel_what_if(self, id: str) -> dict[str, Any]:
+        """Stop a what-if; what is done is kept."""
+        return self._answer(_object, self._send("DELETE", f"/v1/what-if/{id}"))
+
+    def watch_what_if(self, id: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Follow a what-if until it is over.
+
+        Yields
+        ------
+        tuple of str and dict
+            Events by name, with their data: ``status``, then ``run`` and ``progress``, at last ``done``, ``failed`` or
+            ``cancelled``.
+        """
+        name, over = "", False
+        with self._open("GET", f"/v1/what-if/{id}/events") as response:
+            for line in response:
+                key, _, value = line.decode().rstrip("\n").partition(": ")
+                if key == "event":
+                    name = value
+                elif key == "data":
+                    over = name in ("done", "failed", "cancelled")
+                    yield name, self._answer(_object, value.encode())
+        if not over:
+            raise ServerError(f"{self.url} broke off; what-if {id} may go on there: see {self.url}/v1/what-if/{id}")
+
     def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        return self._send("POST", path, body, {"Content-Type": "application/json", **headers})
+
+    def _send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        with self._open(method, path, body, headers) as response:
+            answer: bytes = response.read()
+            return answer
+
+    @contextmanager
+    def _open(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[Any]:
+        """Send a request; whatever goes wrong until its answer is read to the end is told as the client's errors."""
         request = urllib.request.Request(
-            self.url + path,
-            data=body,
-            method="POST",
-            headers={"Content-Type": "application/json", "Accept": "application/json", **headers},
+            self.url + path, data=body, method=method, headers={"Accept": "*/*", **(headers or {})}
         )
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
-                answer: bytes = response.read()
-                return answer
+                yield response
         except urllib.error.HTTPError as error:
             with error:
                 raise _failure(error, error.read()) from None
@@ -112,6 +170,13 @@ class Client:
             return parse(body)
         except (InputError, ValueError):
             raise ServerError(f"{self.url} answered something that is not cpalloc's; is the address right?") from None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
 
 
 def _encoded(document: Mapping[str, Any] | bytes) -> bytes:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -268,6 +270,17 @@ def test_errors_name_the_key(tmp_path: Path, edit: Callable[[str], str], path: s
     assert edit(text) != text
     found = issues_of(load_lab, broken)
     assert any(issue.path.startswith(f"lab.toml: {path}") for issue in found), found
+
+
+def test_a_lab_may_be_json(tmp_path: Path) -> None:
+    document = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    path = tmp_path / "lab.json"
+    path.write_text(json.dumps({**document, "start": document["start"].isoformat()}), encoding="utf-8")
+    assert load_lab(path) == load_lab(FILE)
+    path.write_text(json.dumps({**document, "start": 5}), encoding="utf-8")
+    assert issues_of(load_lab, path)[0].path == "lab.json: start"
+    path.write_text("{", encoding="utf-8")
+    assert [(issue.code, issue.path) for issue in issues_of(load_lab, path)] == [("json", str(path))]
 
 
 def test_files_that_are_no_toml(tmp_path: Path) -> None:

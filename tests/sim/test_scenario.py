@@ -62,7 +62,9 @@ def test_seeds() -> None:
     assert parse_seeds(0) == (0,)
 
 
-@pytest.mark.parametrize("value", ["", "3-1", "1,1", "a", [], [1.0], True, -1, "1-99999", 2**31])
+@pytest.mark.parametrize(
+    "value", ["", "3-1", "1,1", "a", [], [1.0], True, -1, "1-99999", 2**31, ["1-9999", "10000-10001"]]
+)
 def test_what_are_no_seeds(value: object) -> None:
     with pytest.raises(PydanticCustomError):
         parse_seeds(value)

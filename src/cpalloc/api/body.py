@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from cpalloc.api.errors import GoneError, TooLargeError
+from cpalloc.errors import InputError, Issue
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -37,6 +41,25 @@ async def read_body(request: Request, limit: int) -> bytes:
     except ClientDisconnect:
         raise GoneError from None
     return bytes(body)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parse a body that is to be a JSON object.
+
+    Raises
+    ------
+    InputError
+        When it is something else.
+    """
+    try:
+        document = json.loads(body)
+    except RecursionError:
+        raise InputError([Issue("json", "", "is nested too deeply")]) from None
+    except ValueError as error:
+        raise InputError([Issue("json", "", f"is not JSON: {error}")]) from None
+    if not isinstance(document, dict):
+        raise InputError([Issue("type", "", "must be a JSON object")])
+    return document
 
 
 async def hung_up(request: Request) -> None:

@@ -42,6 +42,15 @@ class BusyError(Exception):
         super().__init__(f"the queue is full; try again in {retry_after_s} s")
 
 
+class ProblemError(Exception):
+    """There is a plain answer to the request, and it is a problem: its status, and what to do in ``detail``."""
+
+    def __init__(self, status: HTTPStatus, detail: str, *, retry_after_s: int | None = None) -> None:
+        self.status = status
+        self.headers = None if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+        super().__init__(detail)
+
+
 def problem(
     status: HTTPStatus,
     detail: str,
@@ -89,6 +98,10 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, BusyError)
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers={"Retry-After": str(error.retry_after_s)})
 
+    async def told(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        return problem(error.status, str(error), headers=error.headers)
+
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=499)
 
@@ -101,10 +114,11 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, bad_parameter)
     app.add_exception_handler(TooLargeError, too_large)
     app.add_exception_handler(BusyError, busy)
+    app.add_exception_handler(ProblemError, told)
     app.add_exception_handler(GoneError, gone)
     app.add_exception_handler(Exception, bug)
 
 
 def _parameter_issue(line: Mapping[str, Any]) -> Issue:
     message = str(line["msg"])
-    return Issue("header", str(line["loc"][-1]), message[:1].lower() + message[1:])
+    return Issue(str(line["loc"][0]), str(line["loc"][-1]), message[:1].lower() + message[1:])

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from cpalloc.api.documents import reference
+from cpalloc.api.what_if.schema import what_if_schemas
 from cpalloc.schema import CheckReport, answer_schema, request_schema
 from cpalloc.schema.examples import load
 
@@ -77,7 +78,10 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def example(name: str) -> dict[str, Any]:
-    """Load an answer that ships as an example: ``allocation`` or ``report``, of the example round ``small``."""
+    """Load what ships as an example: ``allocation`` and ``report`` are of the example round ``small``.
+
+    ``what_if`` is a request, ``what_if_status`` and ``what_if_result`` what comes of it.
+    """
     text = files("cpalloc.api").joinpath("examples", f"{name}.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
@@ -87,7 +91,8 @@ def _wire_schemas() -> dict[str, Any]:
     """Collect the wire format's schemas by name; their references point to the document's components."""
     found: dict[str, Any] = {}
     report = CheckReport.model_json_schema(mode="validation")
-    for name, schema in (("Round", request_schema()), ("Allocation", answer_schema()), ("CheckReport", report)):
+    named = {"Round": request_schema(), "Allocation": answer_schema(), "CheckReport": report, **what_if_schemas()}
+    for name, schema in named.items():
         whole = _moved(copy.deepcopy(schema))
         whole.pop("$schema", None)
         for key, value in {**whole.pop("$defs", {}), name: whole}.items():
@@ -114,16 +119,19 @@ def _moved(schema: Any) -> Any:
 
 def _add_examples(paths: dict[str, Any]) -> None:
     round_, allocation, report = load("small"), example("allocation"), example("report")
-    for path, asked, answered in (
-        ("/v1/solve", round_, allocation),
-        ("/v1/check", {"round": round_, "allocation": allocation}, report),
+    jobs, teams = "Four nodes, six jobs", "Two teams on two nodes"
+    for path, method, status, summary, asked, answered in (
+        ("/v1/solve", "post", 200, jobs, round_, allocation),
+        ("/v1/check", "post", 200, jobs, {"round": round_, "allocation": allocation}, report),
+        ("/v1/what-if", "post", 202, teams, example("what_if"), example("what_if_status")),
+        ("/v1/what-if/{id}/result", "get", 200, teams, None, example("what_if_result")),
     ):
-        operation = paths[path]["post"]
-        for content, value in (
-            (operation["requestBody"]["content"], asked),
-            (operation["responses"]["200"]["content"], answered),
-        ):
-            content["application/json"]["examples"] = {"small": {"summary": "Four nodes, six jobs", "value": value}}
+        operation = paths[path][method]
+        contents = [(operation["responses"][str(status)]["content"], answered)]
+        if asked is not None:
+            contents.append((operation["requestBody"]["content"], asked))
+        for content, value in contents:
+            content["application/json"]["examples"] = {"small": {"summary": summary, "value": value}}
 
 
 def text(app: FastAPI) -> str:

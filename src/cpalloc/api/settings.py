@@ -42,6 +42,20 @@ class Settings(BaseSettings):
         Longest time limit of a round in seconds; longer ones are cut to it.
     drain_s
         Seconds that rounds in hand have to finish after a SIGTERM; then they are cancelled.
+    what_if_processes
+        Simulations at once, each in a process that runs when nobody else wants to.
+    what_if_queue
+        What-ifs that may wait while one runs; beyond it the answer is 429.
+    what_if_keep
+        What-ifs that are over and kept; beyond it the oldest is forgotten.
+    what_if_max_body_bytes
+        Largest body of a what-if, its workload included.
+    what_if_max_runs
+        Most simulations of one what-if: scenarios times seeds.
+    what_if_max_days
+        Longest time a what-if may simulate, and most days of a lab.
+    what_if_memory_bytes
+        Most memory of one simulation.
     """
 
     model_config = SettingsConfigDict(env_prefix="CPALLOC_", frozen=True)
@@ -56,3 +70,10 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1)] = 256 * MEBIBYTE
     max_time_limit: Annotated[Decimal6, Field(ge=Decimal("0.05"), le=3600)] = Decimal(3600)
     drain_s: Annotated[int, Field(ge=0)] = 60
+    what_if_processes: Annotated[int, Field(ge=1)] = 1
+    what_if_queue: Annotated[int, Field(ge=0)] = 8
+    what_if_keep: Annotated[int, Field(ge=1)] = 20
+    what_if_max_body_bytes: Annotated[int, Field(ge=1)] = 8 * MEBIBYTE
+    what_if_max_runs: Annotated[int, Field(ge=1)] = 200
+    what_if_max_days: Annotated[int, Field(ge=1)] = 366
+    what_if_memory_bytes: Annotated[int, Field(ge=512 * MEBIBYTE)] = 4096 * MEBIBYTE

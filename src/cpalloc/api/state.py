@@ -1,4 +1,4 @@
-"""What the routes share: the settings and the pool of an application."""
+"""What the routes share: the settings and the pools of an application."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from fastapi import Depends, Request
 
 from cpalloc.api.pool import Pool
 from cpalloc.api.settings import Settings
+from cpalloc.api.what_if.pool import WhatIfs
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Settings and pool of one application."""
+    """Settings, the pool of rounds and that of what-ifs of one application."""
 
     settings: Settings
     pool: Pool
+    what_ifs: WhatIfs
 
 
 def state_of(request: Request) -> State:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ import typer
 
 from cpalloc.cli.failures import ExitCode, told
 from cpalloc.cli.files import check_target, write
-from cpalloc.cli.watching import watching_many
+from cpalloc.cli.watching import watching_many, watching_there
 
 if TYPE_CHECKING:
     from cpalloc.sim.measures import Comparison
@@ -48,23 +49,38 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The comparison in JSON instead of a table.")] = False,
     show_all: Annotated[bool, typer.Option("--all", help="All measures, and every budget.")] = False,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Have a service do it; labs and traces are sent along."),
+    ] = None,
 ) -> None:
     """Simulate scenarios side by side, over seeds: what changes, and how sure that is."""
     check_target(report, "--report")
     check_target(parquet, "--parquet")
     if address is not None and engine is not EngineName.RAY:
         raise typer.BadParameter("is for --engine ray", param_hint="--address")
+    if server is not None:
+        here = {"--engine": engine is EngineName.RAY, "--workers": workers, "--output": output, "--parquet": parquet}
+        for option in (option for option, given in here.items() if given):
+            raise typer.BadParameter("is for simulations on this machine, not for --server", param_hint=option)
+        with told(as_json=as_json):
+            _compare_there(server, scenarios, seeds, report, as_json=as_json, show_all=show_all)
+        return
     with told(as_json=as_json), _folder(output) as folder:
+        from cpalloc.sim.sweep import comparison_of
+
         what_if = _load(scenarios, seeds)
         tasks, swept = _sweep(what_if, folder, _engine(engine, address, workers))
-        comparison = _compare(swept)
+        comparison = comparison_of(swept.summaries)
         if comparison is not None:
             if parquet is not None:
                 from cpalloc.sim.measures.frames import measure_frame
 
                 measure_frame(swept.summaries).write_parquet(parquet)
             if report is not None:
-                _write_report(report, what_if.title, comparison, tasks)
+                from cpalloc.report import study_of, write_report
+
+                write_report(report, [study_of(comparison, tasks)], title=what_if.title)
             # Last: whoever reads the table may hang up, and what was asked for as a file must not be lost by it.
             _show(comparison, as_json=as_json, show_all=show_all)
     _tell_failures(swept.failed)
@@ -74,6 +90,40 @@ def compare(
         raise typer.Exit(ExitCode.INTERRUPTED)
     if swept.failed:
         raise typer.Exit(ExitCode.BAD_INPUT if all(outcome.issues for _, outcome in swept.failed) else 1)
+
+
+def _compare_there(
+    url: str, path: Path, seeds: str | None, report: Path | None, *, as_json: bool, show_all: bool
+) -> None:
+    """Have a service compare, and stop it there on Ctrl-C."""
+    from pydantic import TypeAdapter
+
+    from cpalloc.cli.inlining import inlined
+    from cpalloc.cli.remote import client_for
+    from cpalloc.sim.measures import Comparison
+
+    client = client_for(url)
+    posted = client.post_what_if(inlined(path, _load(path, seeds), overridden=seeds is not None))
+    id: str = posted["id"]
+    try:
+        with watching_there() as told_of:
+            for name, data in client.watch_what_if(id):
+                told_of(name, data)
+    except KeyboardInterrupt:
+        client.cancel_what_if(id)
+    status, result = client.what_if(id), client.what_if_result(id)
+    if result["comparison"] is not None:
+        if report is not None:
+            report.write_bytes(client.what_if_page(id))
+        comparison = TypeAdapter(Comparison).validate_python(result["comparison"])
+        _show(comparison, as_json=as_json, show_all=show_all)
+    failed = [run for run in status["runs"] if run["state"] == "failed"]
+    _tell_reasons([(f"{r['scenario']}, seed {r['seed']}", r["issues"], r["message"] or "", "") for r in failed])
+    if status["state"] == "cancelled":
+        typer.echo("cancelled; what was done until then is compared", err=True)
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if failed:
+        raise typer.Exit(ExitCode.BAD_INPUT if all(run["issues"] for run in failed) else 1)
 
 
 @contextmanager
@@ -120,14 +170,6 @@ def _sweep(what_if: WhatIf, folder: Path, engine: Engine) -> tuple[tuple[Task, .
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def _compare(swept: Swept) -> Comparison | None:
-    """Compare what is done, to the base or else to the first scenario that has a result."""
-    from cpalloc.sim.measures import compare as compare_summaries
-
-    done = {name: runs for name, runs in swept.summaries.items() if runs}
-    return compare_summaries(done) if done else None
-
-
 def _show(comparison: Comparison, *, as_json: bool, show_all: bool) -> None:
     if as_json:
         import json
@@ -144,30 +186,16 @@ def _show(comparison: Comparison, *, as_json: bool, show_all: bool) -> None:
         console.print(comparison_leaves_table(comparison))
 
 
-def _write_report(path: Path, title: str, comparison: Comparison, tasks: tuple[Task, ...]) -> None:
-    """Draw one seed of each scenario: the first that most of them have."""
-    from collections import Counter
-
-    from cpalloc.report import Study, write_report
-    from cpalloc.sim.sweep import history_of
-
-    found = dict(zip(comparison.scenarios, comparison.seeds, strict=True))
-    (seed, _), *_ = Counter(seed for seeds in found.values() for seed in seeds).most_common(1)
-    shown = [task for task in tasks if task.seed == seed and seed in found.get(task.scenario.name, ())]
-    histories = {task.scenario.name: history_of(task) for task in shown}
-    # The timeline puts the same nodes side by side, so that another cluster stands in the tables only.
-    nodes = next(iter(histories.values())).node_names
-    same = {name: history for name, history in histories.items() if history.node_names == nodes}
-    write_report(path, [Study(comparison, same)], title=title)
-
-
 def _tell_failures(failed: tuple[tuple[Task, Outcome], ...]) -> None:
-    """Tell each reason once, with all it happened to."""
+    _tell_reasons([(t.label, [asdict(issue) for issue in o.issues], o.message, o.details) for t, o in failed])
+
+
+def _tell_reasons(failed: Sequence[tuple[str, Sequence[Mapping[str, str]], str, str]]) -> None:
+    """Tell each reason (issues, or else a message and its details) once, with all it happened to."""
     by_reason: dict[str, list[str]] = {}
-    for task, outcome in failed:
-        issues = [f"{issue.path}: {issue.message} [{issue.code}]" for issue in outcome.issues]
-        reason = "\n  ".join(issues or [outcome.message, *outcome.details.splitlines()])
-        by_reason.setdefault(reason, []).append(task.label)
+    for label, issues, message, details in failed:
+        lines = [f"{issue['path']}: {issue['message']} [{issue['code']}]" for issue in issues]
+        by_reason.setdefault("\n  ".join(lines or [message, *details.splitlines()]), []).append(label)
     if failed:
         print(f"error: {len(failed)} {'simulation' if len(failed) == 1 else 'simulations'} failed", file=sys.stderr)
     for reason, labels in by_reason.items():

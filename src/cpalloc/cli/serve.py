@@ -20,6 +20,7 @@ def serve(
     from pydantic import ValidationError
 
     from cpalloc.api.app import create_app
+    from cpalloc.api.server import Server
     from cpalloc.api.settings import Settings
 
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
@@ -35,6 +36,6 @@ def serve(
         timeout_graceful_shutdown=settings.drain_s,
     )
     try:
-        uvicorn.Server(config).run()
+        Server(config).run()
     except SystemExit as stop:  # uvicorn could not start, and has said why
         raise typer.Exit(ExitCode.SERVER if stop.code else 0) from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -38,6 +38,33 @@ def watching_many() -> Iterator[Watch]:
         return
     with _progress() as bars:
         yield _Bars(bars)
+
+
+@contextmanager
+def watching_there() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+    """Show the events of a what-if at a service: one bar for all of it, or a line for each run that has ended."""
+    if not sys.stderr.isatty():
+        ended = 0
+
+        def tell(name: str, data: Mapping[str, Any]) -> None:
+            nonlocal ended
+            if name == "status":
+                ended = sum(run["state"] not in ("queued", "running") for run in data["runs"])
+            elif name == "run":
+                ended += 1
+                _say(f"{ended} {data['scenario']}, seed {data['seed']}: {data['state']} after {data['seconds']:.1f} s")
+
+        yield tell
+        return
+    with _progress() as bars:
+        bar = bars.add_task("all", total=1.0, note="")
+
+        def show(name: str, data: Mapping[str, Any]) -> None:
+            if name != "run":
+                note = f"{data['done'] + data['failed']} of {data['total']}, {data['state']}"
+                bars.update(bar, completed=data["fraction"], note=note)
+
+        yield show
 
 
 class _Bars:

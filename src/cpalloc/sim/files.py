@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from cpalloc.errors import InputError, Issue
 from cpalloc.schema import Budget, Cluster
 from cpalloc.schema.types import NodeState, format_instant, parse_instant
-from cpalloc.sim.lab import load_lab, make_lab
+from cpalloc.sim.lab import SUFFIXES, load_lab, make_lab
 from cpalloc.sim.recipe import Recipe, apply
 from cpalloc.sim.traces import read_trace
 from cpalloc.sim.traces.own import job_frame, read_jobs
@@ -41,7 +41,8 @@ def read_workload(
     Parameters
     ----------
     path : Path
-        ``.toml``: a lab, drawn with ``seed``. ``.parquet`` written by :func:`write_workload`: read back as it was.
+        ``.toml`` or ``.json``: a lab, drawn with ``seed``. ``.parquet`` written by :func:`write_workload`: read back as
+        it was.
         Anything else: a trace (see :func:`cpalloc.sim.traces.read_trace` for ``format``, ``nodes``, ``gpus_per_node``),
         filled in by ``recipe`` (the default one where none is given) with ``seed``.
     events : Path, optional
@@ -53,7 +54,7 @@ def read_workload(
         Everything that is wrong with the file.
     """
     path = Path(path)
-    if path.suffix == ".toml":
+    if path.suffix in SUFFIXES:
         workload = make_lab(load_lab(path), seed)
     elif path.suffix == ".parquet" and _is_saved(path):
         workload = read_saved(path)

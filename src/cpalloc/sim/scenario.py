@@ -15,6 +15,7 @@ from cpalloc.schema import Policy as SitePolicy
 from cpalloc.schema._translate import issues_of, join_path
 from cpalloc.schema.types import Duration, Id, PositiveCount, Weight, parse_duration
 from cpalloc.sim.config import SimConfig
+from cpalloc.sim.lab.config import SUFFIXES
 from cpalloc.sim.policies.registry import PolicySpec
 from cpalloc.sim.recipe import recipe_of
 
@@ -37,8 +38,9 @@ Factor = Annotated[float, Field(gt=0, le=1_000)]
 class WorkloadSource(BaseModel):
     """Where the workload is read from, as :func:`cpalloc.sim.files.read_workload` takes it.
 
-    ``path``: a lab (TOML), a saved workload or a trace; ``nodes``: a file that lists the cluster's nodes, or their
-    number; ``recipe``: what traces lack (:class:`cpalloc.sim.recipe.Recipe`), as far as it differs from the default.
+    ``path``: a lab (TOML or JSON), a saved workload or a trace; ``nodes``: a file that lists the cluster's nodes, or
+    their number; ``recipe``: what traces lack (:class:`cpalloc.sim.recipe.Recipe`), as far as it differs from the
+    default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -166,7 +168,7 @@ def _recipe_issues(document: Mapping[str, Any], where: str) -> Sequence[Issue]:
     if not (isinstance(source, Mapping) and isinstance(recipe, Mapping)):
         return ()
     base = join_path(where, "workload")
-    if str(source.get("path")).endswith(".toml"):
+    if str(source.get("path")).endswith(SUFFIXES):
         return (Issue("recipe", f"{base}.recipe", "is for traces; a lab states all of this itself, so remove it"),)
     try:
         recipe_of(recipe)
@@ -222,7 +224,8 @@ def parse_seeds(value: object) -> tuple[int, ...]:
             if match is None:
                 raise PydanticCustomError("seeds", "must be seeds such as 1-10, or a list of whole numbers")
             first, last = int(match[1]), int(match[2] or match[1])
-        if not 0 <= first <= last <= MAX_SEED or last - first >= MAX_SEEDS:
+        # In all of them: many short texts must not become a list that no memory holds.
+        if not 0 <= first <= last <= MAX_SEED or len(seeds) + last - first >= MAX_SEEDS:
             message = f"must be from 0 to {MAX_SEED}, the lower first, and at most {MAX_SEEDS} of them"
             raise PydanticCustomError("seeds", message)
         seeds += range(first, last + 1)

@@ -6,12 +6,14 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from cpalloc.sim.sweep import LocalEngine, Task, result_of, sweep
+from cpalloc.sim.sweep import Limits, LocalEngine, Task, result_of, sweep
 from sim.sweep.labs import Seen, Serial, longer, same_histories, tasks_in, timeless
 from sim.traces.files import issues_of
 
@@ -118,6 +120,38 @@ def test_stopped_and_taken_up_again(tmp_path: Path) -> None:
     sweep(straight[:1], Serial())
     assert same_histories(tasks[:1], straight[:1])
     assert not tasks[0].checkpoint_path.exists()
+
+
+def test_what_does_not_stop_in_time_is_ended(tmp_path: Path) -> None:
+    tasks = tasks_in(tmp_path, lab=longer(tmp_path, 16), until="16d")
+    stop = threading.Event()
+    seen = Seen(lambda _, fraction: stop.set() if fraction > 0 else None)
+    swept = sweep(tasks, LocalEngine(1, patience_s=0), watch=seen, cancel=stop)
+    assert (swept.interrupted, seen.endings) == (True, {"base, seed 1": "interrupted"})
+    assert multiprocessing.active_children() == []
+    assert list(tmp_path.glob("*.checkpoint")) == []
+
+
+def test_processes_are_held_to_limits(tmp_path: Path) -> None:
+    niceness: list[int] = []
+
+    def look(_task: Task, _fraction: float) -> None:
+        (child,) = multiprocessing.active_children()
+        niceness.append(os.getpriority(os.PRIO_PROCESS, child.pid or 0))
+
+    sweep(tasks_in(tmp_path, seeds=1), LocalEngine(1, limits=Limits(niceness=3)), watch=Seen(look))
+    assert set(niceness) == {min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others pass over a limit on data")
+def test_a_process_gets_no_more_memory_than_is_granted() -> None:
+    script = (
+        "from cpalloc.sim.sweep.limits import Limits\n"
+        "Limits(memory_bytes=2**29).apply()\nkept = bytearray(2**27)\nbytearray(2**30)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "line 4" in done.stderr
+    assert done.stderr.endswith("MemoryError\n")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from cpalloc.api.body import hung_up, read_body
+from cpalloc.api.body import hung_up, parse_object, read_body
 from cpalloc.api.documents import json_body, json_response, problems
 from cpalloc.api.state import AppState
 from cpalloc.errors import InputError, Issue
@@ -52,7 +51,7 @@ def parse_check(body: bytes) -> tuple[Round, Allocation]:
     InputError
         With every issue of both parts; their paths begin with ``round`` and ``allocation``.
     """
-    document = _object(body)
+    document = parse_object(body)
     issues = [
         Issue("unknown_field", key, "is neither `round` nor `allocation`") for key in document if key not in PARTS
     ]
@@ -61,18 +60,6 @@ def parse_check(body: bytes) -> tuple[Round, Allocation]:
     if issues or round_ is None or allocation is None:
         raise InputError(issues)
     return round_, allocation
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except RecursionError:
-        raise InputError([Issue("json", "", "is nested too deeply")]) from None
-    except ValueError as error:
-        raise InputError([Issue("json", "", f"is not JSON: {error}")]) from None
-    if not isinstance(document, dict):
-        raise InputError([Issue("type", "", "must be a JSON object")])
-    return document
 
 
 def _part(document: dict[str, Any], name: str, parse: Callable[[Any], M], issues: list[Issue]) -> M | None:

@@ -1,6 +1,6 @@
-"""A constructed lab: :func:`load_lab` reads its distributions from a TOML file, :func:`make_lab` draws a workload."""
+"""A constructed lab: :func:`load_lab` reads its distributions from a file, :func:`make_lab` draws a workload."""
 
-from cpalloc.sim.lab.config import LabConfig, load_lab
+from cpalloc.sim.lab.config import SUFFIXES, LabConfig, load_lab, parse_lab
 from cpalloc.sim.lab.make import make_lab
 
-__all__ = ["LabConfig", "load_lab", "make_lab"]
+__all__ = ["SUFFIXES", "LabConfig", "load_lab", "make_lab", "parse_lab"]

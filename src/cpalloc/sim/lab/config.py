@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from cpalloc.errors import InputError, Issue
 from cpalloc.schema._translate import issues_of
 from cpalloc.schema.types import Duration, Funding, Id, Instant, JobKind, PositiveCount, Priority, Weight
+
+SUFFIXES = (".toml", ".json")
+"""What the names of files that state a lab end in."""
 
 _SIZE = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,2})")
 
@@ -202,27 +206,48 @@ class LabConfig(LabModel):
 
 
 def load_lab(path: Path) -> LabConfig:
-    """Read a lab from its TOML file.
+    """Read a lab from its file: TOML, or the same as JSON.
 
     Raises
     ------
     InputError
         Every issue, each naming the key, as in ``lab.toml: classes.debug.work.median``.
     """
+    path = Path(path)
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError([Issue("file", str(path), f"cannot be read: {error}")]) from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError([Issue("toml", str(path), f"is not TOML: {error}")]) from None
+        return parse_lab(_document(path))
+    except InputError as error:
+        raise InputError([_in_file(issue, path) for issue in error.issues]) from None
+
+
+def parse_lab(document: Mapping[str, Any]) -> LabConfig:
+    """Read a lab from a mapping, as it stands in TOML or JSON.
+
+    Raises
+    ------
+    InputError
+        Every issue, each naming the key, as in ``classes.debug.work.median``.
+    """
     try:
         config = LabConfig.model_validate(document)
     except ValidationError as error:
-        raise InputError([_in_file(issue, path) for issue in issues_of(error, document)]) from None
+        raise InputError(issues_of(error, document)) from None
     issues = list(_contradictions(config))
     if issues:
-        raise InputError([_in_file(issue, path) for issue in issues])
+        raise InputError(issues)
     return config
+
+
+def _document(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError([Issue("file", "", f"cannot be read: {error}")]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError([Issue("toml", "", f"is not TOML: {error}")]) from None
+    except ValueError as error:
+        raise InputError([Issue("json", "", f"is not JSON: {error}")]) from None
 
 
 def shape_of(size: str) -> tuple[int, int]:
@@ -232,7 +257,7 @@ def shape_of(size: str) -> tuple[int, int]:
 
 
 def _in_file(issue: Issue, path: Path) -> Issue:
-    return Issue(issue.code, f"{Path(path).name}: {issue.path}", issue.message)
+    return Issue(issue.code, f"{path.name}: {issue.path}" if issue.path else str(path), issue.message)
 
 
 def _contradictions(config: LabConfig) -> Iterator[Issue]:

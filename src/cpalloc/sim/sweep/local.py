@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from cpalloc.sim.sweep.base import Ending, Outcome, Tell
+from cpalloc.sim.sweep.limits import Limits
 from cpalloc.sim.sweep.plan import Task
 from cpalloc.sim.sweep.work import run_task
 
@@ -20,7 +23,7 @@ _LOOK_EVERY_S = 0.2
 """Between two looks at whether to stop."""
 
 _DIED = "its process ended with exit code {}; {}"
-_KILLED = "killed, perhaps for want of memory: try fewer workers"
+_KILLED = "killed, perhaps for want of memory: try fewer workers, or less of a workload"
 
 
 def cores() -> int:
@@ -35,24 +38,39 @@ class LocalEngine:
     ----------
     workers : int, optional
         How many at once; default: one per core.
+    limits : Limits, optional
+        What each process is held to.
+    patience_s : float
+        How long tasks may take to stop; then their processes are ended, and they go without a checkpoint. Default:
+        as long as it takes.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(
+        self, workers: int | None = None, *, limits: Limits | None = None, patience_s: float = math.inf
+    ) -> None:
         self._workers = workers or cores()
+        self._limits = limits or Limits()
+        self._patience_s = patience_s
 
     def map(self, tasks: Sequence[Task], stop: threading.Event, tell: Tell) -> Iterator[tuple[Task, Outcome]]:
         """See :class:`cpalloc.sim.sweep.base.Engine`."""
         waiting = deque(tasks)
         idle: list[_Worker] = []
         busy: dict[Connection, _Worker] = {}
+        give_up_s = math.inf
         try:
             while True:
                 if stop.is_set():
                     waiting.clear()
+                    give_up_s = min(give_up_s, time.monotonic() + self._patience_s)
                     for worker in busy.values():
                         worker.stop()
+                if time.monotonic() >= give_up_s:
+                    for worker in busy.values():
+                        yield worker.task, Outcome(Ending.INTERRUPTED)
+                    return
                 while waiting and len(busy) < self._workers:
-                    worker = idle.pop() if idle else _Worker()
+                    worker = idle.pop() if idle else _Worker(self._limits)
                     worker.take(waiting.popleft())
                     busy[worker.pipe] = worker
                 if not busy:
@@ -80,10 +98,12 @@ class _Stop:
 class _Worker:
     """A process at the other end of a pipe: tasks go there, floats (how far) and outcomes come back."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs,), name="simulation", daemon=True)
+        self.process: SpawnProcess = context.Process(
+            target=_serve, args=(theirs, limits), name="simulation", daemon=True
+        )
         self.process.start()
         theirs.close()  # so that the pipe ends when the process does
         self._stopping = False
@@ -120,8 +140,9 @@ class _Worker:
             return  # it has died; hearing tells
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, limits: Limits) -> None:
     """Take tasks until the pipe ends, or stopping is asked for."""
+    limits.apply()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is heard by the parent, who says when to stop
     stopped = False
 

@@ -10,6 +10,7 @@ from cpalloc.errors import InputError, Issue
 from cpalloc.sim.interrupt import heard
 from cpalloc.sim.measures.summary import Summary
 from cpalloc.sim.sweep.base import Ending, Engine, Outcome, Watch
+from cpalloc.sim.sweep.compared import by_scenario
 from cpalloc.sim.sweep.plan import Task
 from cpalloc.sim.sweep.results import result_of
 
@@ -63,13 +64,8 @@ def sweep(
                 done[task.stem] = found
             if watch:
                 watch.ended(task, outcome)
-    return Swept(_by_scenario(tasks, done), tuple(failed), interrupted=len(done) + len(failed) < len(tasks))
+    return Swept(by_scenario(tasks, done), tuple(failed), interrupted=len(done) + len(failed) < len(tasks))
 
 
 def _nobody(_task: Task, _fraction: float) -> None:
     """Nobody watches."""
-
-
-def _by_scenario(tasks: Sequence[Task], done: dict[str, Summary]) -> dict[str, tuple[Summary, ...]]:
-    names = dict.fromkeys(task.scenario.name for task in tasks)
-    return {name: tuple(done[t.stem] for t in tasks if t.stem in done and t.scenario.name == name) for name in names}
