@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def test_files_that_are_missing_are_told_before_anything_runs(tmp_path: Path) ->
 
 def test_names_of_files_are_plain(tmp_path: Path) -> None:
     (task,) = tasks_in(tmp_path, name="¿A/../quarter: fewer?", seeds=3)
-    assert task.stem == f"a-quarter-fewer-{task.fingerprint[:10]}-seed3"
+    assert re.fullmatch(rf"a-quarter-fewer-[0-9a-f]{{4}}-{task.fingerprint[:10]}-seed3", task.stem)
     (odd,) = tasks_in(tmp_path, name="¿?", seeds=3)
     assert odd.stem.startswith("scenario-")
+
+
+def test_scenarios_of_which_only_the_names_differ_keep_apart(tmp_path: Path) -> None:
+    tasks = plan(scenarios({"name": "Now!"}, {"name": "now?"}), tmp_path)
+    assert len({task.stem for task in tasks}) == len(tasks)

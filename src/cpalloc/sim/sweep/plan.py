@@ -30,8 +30,11 @@ class Task:
 
     @property
     def stem(self) -> str:
-        """What the names of its files begin with."""
-        plain = re.sub(r"[^a-z0-9]+", "-", self.scenario.name.lower()).strip("-")[:40] or "scenario"
+        """What the names of its files begin with: no two scenarios share one, even where only their names differ."""
+        name = self.scenario.name
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "scenario"
+        if plain != name:
+            plain += f"-{hashlib.sha256(name.encode()).hexdigest()[:4]}"
         return f"{plain}-{self.fingerprint[:10]}-seed{self.seed}"
 
     @property
