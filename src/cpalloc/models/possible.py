@@ -31,6 +31,8 @@ MODES = (Mode.ALLOCATED, Mode.BORROWED)
 
 def possible(problem: Problem, may_go: Collection[int] | None = None) -> Possible:
     """What can happen where nobody is preempted but some evictable jobs (None: any of them)."""
+    if may_go is None:
+        return problem.once("possible", lambda: _Ruling(problem, None).possible())
     return _Ruling(problem, may_go).possible()
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from cpalloc.models.constraints.preemption import victims
 from cpalloc.models.objectives.inversion import inverted
 from cpalloc.models.objectives.starvation import starving
+from cpalloc.models.possible import possible
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import start_release_us
 from cpalloc.solver.placing import GreedyState, best_free, place, wish_of, within_caps
@@ -115,18 +116,19 @@ def _start_anew(state: GreedyState, leaf: int, mode: Mode) -> None:
 
 
 def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
-    """Per leaf the jobs that could run in a mode, in the budget's order; promotable ones stand in the queue as well."""
-    jobs = problem.jobs
-    may = jobs.may_allocate if mode is Mode.ALLOCATED else jobs.may_borrow
-    wanted = (jobs.state == JobState.PENDING) & may
-    if mode is Mode.ALLOCATED:
-        wanted |= jobs.may_promote
-    queues: dict[int, list[int]] = defaultdict(list)
-    ordered = np.flatnonzero(wanted)
-    ordered = ordered[np.argsort(jobs.order[ordered], kind="stable")]
-    for j, leaf in zip(ordered.tolist(), jobs.leaf[ordered].tolist(), strict=True):
-        queues[leaf].append(j)
-    return queues
+    """Per leaf the jobs that some decision starts in a mode, or promotes to it, in the budget's order."""
+
+    def queues() -> dict[int, list[int]]:
+        jobs, can = problem.jobs, possible(problem)
+        wanted = {j for j, how in can.starts if how is mode}
+        if mode is Mode.ALLOCATED:
+            wanted |= can.promotes
+        out: dict[int, list[int]] = defaultdict(list)
+        for j in sorted(wanted, key=lambda j: (int(jobs.order[j]), j)):
+            out[int(jobs.leaf[j])].append(j)
+        return out
+
+    return problem.once(("queues", mode), queues)
 
 
 def _serve(
