@@ -51,7 +51,7 @@ class Fragmentation:
     def _waiting(ctx: ModelContext) -> Linear:
         """Σ p · gpus · time to place: stated for the shapes the partition times, at its floor for the others."""
         problem, timed = ctx.problem, dict(ctx.partition.timed)
-        base = ctx.memo("base_room", lambda: BaseRoom(problem))
+        base = BaseRoom.of(problem)
         total: Linear = 0
         for i, shape in enumerate(problem.shape_mix):
             floor = base.time_s(shape)
@@ -153,6 +153,12 @@ class BaseRoom:
         self.problem = problem
         self.room = room_after(problem, status_quo(problem))
         self._at: dict[int, IntArray] = {}
+        self._time_s: dict[Shape, int] = {}
+
+    @classmethod
+    def of(cls, problem: Problem) -> BaseRoom:
+        """That of a problem."""
+        return problem.once("base room", lambda: cls(problem))
 
     def at(self, at_us: int) -> IntArray:
         """GPUs of every node available by an instant."""
@@ -173,7 +179,9 @@ class BaseRoom:
 
     def time_s(self, shape: Shape) -> int:
         """Seconds until a shape fits with nothing started: starts only protect more."""
-        return time_to_place_s(self.problem, self.room, shape)
+        if shape not in self._time_s:
+            self._time_s[shape] = time_to_place_s(self.problem, self.room, shape)
+        return self._time_s[shape]
 
     def places(self, shape: Shape) -> list[IntArray]:
         """Nodes of every (domain of the shape's level, pool)."""
@@ -186,13 +194,13 @@ class BaseRoom:
 
 def waiting_floor(problem: Problem) -> int:
     """Σ p(s) · gpus(s) · time_to_place(s) with nothing started."""
-    base = BaseRoom(problem)
+    base = BaseRoom.of(problem)
     return sum(s.weight * s.size * base.time_s(s) for s in problem.shape_mix)
 
 
 def late_shapes(problem: Problem, decision: Decision) -> tuple[tuple[int, int], ...]:
     """(shape, seconds) of the shapes whose time to place the decision's starts have raised."""
-    base, room = BaseRoom(problem), room_after(problem, decision)
+    base, room = BaseRoom.of(problem), room_after(problem, decision)
     out = []
     for i, shape in enumerate(problem.shape_mix):
         seconds = time_to_place_s(problem, room, shape)
