@@ -114,6 +114,19 @@ def test_each_of_those_who_could_start_at_once_has_to_but_not_all_of_them_togeth
     assert told(p, "one", "two", "late") == ([24 * 2 + 16 * 168] * 2, 24 * 2 + 16 * 168)
 
 
+def test_now_is_no_step_with_later_instants(monkeypatch: pytest.MonkeyPatch) -> None:
+    # one and two could start on rack a. Of seven instants two are chosen among: if the first were for now and until 2 h,
+    # they would share the five nodes there are by then.
+    p = racks(
+        *(Pending(name, replicas=3, gpus=8) for name in ("one", "two")),
+        free=["a1", "a2", "a3"],
+        **{f"b{h}": h for h in range(1, 7)},
+    )
+    monkeypatch.setattr(earliest, "MAX_STEPS", 2)
+    monkeypatch.setattr(earliest, "MAX_FINE_STEPS", 2)
+    assert told(p, "one", "two") == ([0, 0], 0)
+
+
 def test_what_is_held_early_elsewhere_takes_nothing_from_those_who_could_start_at_once() -> None:
     # one and two could start on a1. wide is held at 1 h on c1 and d1: whoever starts takes nothing of rack a by 3 h.
     p = racks(in_rack("one", 1), in_rack("two", 1), Pending("wide", replicas=2, gpus=8), free=["a1"], c1=1, d1=1, e1=3)

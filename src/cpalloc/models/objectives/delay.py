@@ -165,7 +165,10 @@ def _choices(
         before = there
     later = [t for t in useful if t > until_us]
     most, number = size * problem.policy.window_s, most_steps(ctx.partition)
-    return steps([t for t in useful if t <= until_us], cost, 0, most, number), cost(later[0]) if later else most
+    # Now is never one step with later instants: who can be held at once is in nobody's way who can as well.
+    at_once = [Step(t, 0) for t in useful if t <= now]
+    choices = steps([t for t in useful if now < t <= until_us], cost, 0, most, number - len(at_once))
+    return at_once + choices, cost(later[0]) if later else most
 
 
 def delay_of(problem: Problem, decision: Decision, job: int) -> int:
