@@ -12,8 +12,8 @@ from bench.cases import Case
 from cpalloc import engine
 from cpalloc.explain.reasons import Explainer
 from cpalloc.generate import generate_doc
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.compile import Compiled, compile_round
 from cpalloc.problem.problem import Decision, Problem

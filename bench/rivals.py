@@ -12,8 +12,8 @@ from ortools.sat.python import cp_model
 
 from bench.naive import TIERS, Linear, NaiveModel, Start
 from bench.searches import Kept, with_highs
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem, Replica, Tier, status_quo
 from cpalloc.solver.greedy import greedy

@@ -19,8 +19,8 @@ from cpalloc.explain.reasons import Explainer
 from cpalloc.metrics.fragmentation import fragmentation
 from cpalloc.metrics.occupancy import measures
 from cpalloc.models.base import Violation
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.compile import CompileCache, Compiled, compile_round
 from cpalloc.problem.decode import (

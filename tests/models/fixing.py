@@ -9,9 +9,10 @@ from random import Random
 
 import numpy as np
 
-from cpalloc.models.kinds import Partition, layout
+from cpalloc.models.kinds import layout
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import instants
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Options, Problem, status_quo

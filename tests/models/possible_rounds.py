@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from cpalloc.models.kinds import Possible
 from cpalloc.models.objectives.inversion import inverted
+from cpalloc.models.partition import Possible
 from cpalloc.models.possible import possible
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import US, Hold, IntArray, JobState, Mode, NodeState, Problem

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from builders import HOUR, Budget, Node, Pending, Running, hold, job_at, problem
-from cpalloc.models.kinds import Possible
+from cpalloc.models.partition import Possible
 from cpalloc.models.possible import possible
 from cpalloc.problem.problem import Mode, Problem
 

@@ -15,8 +15,8 @@ from cpalloc import solve
 from cpalloc.generate import GeneratorConfig, generate_doc
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.constraints.preemption import victims
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives.delay import delay_of, instants
+from cpalloc.models.partition import Partition
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
 from cpalloc.schema import parse_round

@@ -14,9 +14,9 @@ from ortools.sat.python import cp_model
 from builders import Node, Pending, problem
 from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.models.fit import eligibility_covers, may_not_fit, takes_place_of
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import weight
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.compile import compile_round

@@ -10,10 +10,10 @@ import pytest
 
 from builders import HOUR, NOW_US, Budget, Node, Pending, Running, decide, hold, job_at, problem
 from cpalloc.metrics.reservations import reserve
-from cpalloc.models.kinds import Partition
 from cpalloc.models.leaving import RoomAt, RoomBeside
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of, instants
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.problem import US, Action, Decision, JobState, Problem, status_quo
 from cpalloc.solver.values import violations

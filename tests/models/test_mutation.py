@@ -6,8 +6,8 @@ import pytest
 
 import cpalloc.models.round as model_round
 from cpalloc.models.constraints import CONSTRAINTS
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Options, Problem

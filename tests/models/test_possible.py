@@ -15,8 +15,8 @@ import cpalloc.solver.models as models
 from builders import Budget, Node, Pending, Running, decide, problem
 from cpalloc.generate import GeneratorConfig, generate_doc
 from cpalloc.models.constraints.preemption import victims
-from cpalloc.models.kinds import Possible
 from cpalloc.models.objectives.inversion import inverted
+from cpalloc.models.partition import Possible
 from cpalloc.models.possible import possible
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.grants import granted

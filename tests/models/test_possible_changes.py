@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from builders import HOUR, Budget, Node, Pending, Running, hold, problem
-from cpalloc.models.kinds import Possible
+from cpalloc.models.partition import Possible
 from cpalloc.models.possible import possible
 from models.ruled_out import RICH, kept, lent, names, past, told
 

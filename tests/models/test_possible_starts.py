@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from builders import HOUR, Budget, Node, Pending, decide, hold, job_at, problem
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives.inversion import inverted, weight
+from cpalloc.models.partition import Partition
 from cpalloc.models.possible import possible
 from cpalloc.problem.problem import Problem
 from cpalloc.solver.values import violations

@@ -16,9 +16,9 @@ from cpalloc.metrics.outlook import Outlook
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models import earliest, sharing
 from cpalloc.models.earliest import Choice, Gang, Step, cost_of_waiting
-from cpalloc.models.kinds import Partition
 from cpalloc.models.leaving import RoomAt
 from cpalloc.models.objectives.delay import instants, places
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import US, Action, Decision, Problem, status_quo
@@ -115,8 +115,8 @@ def test_each_of_those_who_could_start_at_once_has_to_but_not_all_of_them_togeth
 
 
 def test_now_is_no_step_with_later_instants(monkeypatch: pytest.MonkeyPatch) -> None:
-    # one and two could start on rack a. Of seven instants two are chosen among: if the first were for now and until 2 h,
-    # they would share the five nodes there are by then.
+    # one and two could start on rack a. Of seven instants two are chosen among: if the first were for now and until
+    # 2 h, they would share the five nodes there are by then.
     p = racks(
         *(Pending(name, replicas=3, gpus=8) for name in ("one", "two")),
         free=["a1", "a2", "a3"],

@@ -25,10 +25,10 @@ from cpalloc.models.earliest import (
     most_steps,
     steps,
 )
-from cpalloc.models.kinds import Partition
 from cpalloc.models.leaving import RoomAt
 from cpalloc.models.objectives import OBJECTIVES, delay
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import US, Decision, JobState, Mode, Problem, Shape, status_quo

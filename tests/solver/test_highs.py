@@ -14,8 +14,8 @@ import pytest
 from ortools.sat.python.cp_model import CpModel
 
 import cpalloc.solver.highs as module
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear
 from cpalloc.problem.compile import compile_round

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from builders import HOUR, MINUTE, Budget, Node, Pending, Running, decide, job_at, problem
 from cpalloc.models.base import Violation
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
 from cpalloc.models.objectives.inversion import inverted
+from cpalloc.models.partition import Partition
 from cpalloc.problem.problem import Decision, Problem, Shape, Tier, status_quo
 from cpalloc.solver.refine import MOST_EXACT, tell_apart
 from cpalloc.solver.values import violations

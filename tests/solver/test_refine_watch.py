@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from builders import Budget, Node, Pending, Running, decide, job_at, problem
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives.inversion import inverted, weight
+from cpalloc.models.partition import Partition
 from cpalloc.problem.problem import Action, Decision, JobState, Problem, Tier, status_quo
 from cpalloc.solver.refine import tell_apart
 from models.fixing import any_decision

@@ -10,8 +10,8 @@ import cpalloc.solver.models as models
 import cpalloc.solver.regions as regions_module
 from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.models.constraints.preemption import victims
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import NodeState, Options, Problem

@@ -6,8 +6,8 @@ import pytest
 
 from cpalloc.engine import solve_round
 from cpalloc.generate import GeneratorConfig, generate_doc
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.compile import compile_round
 from cpalloc.schema import parse_round

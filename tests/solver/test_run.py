@@ -273,6 +273,35 @@ def test_hints_leave_the_model_as_it_is() -> None:
         assert not list(model.proto.solution_hint.vars)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_hints_are_told_to_the_search_that_improves_and_nobody_else(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[bool, list[int]] = {}
+    fails = False
+
+    class Listening(CpSat):
+        def solve(self) -> Run:
+            upwards = bool(self._solver.parameters.use_objective_lb_search)
+            told[upwards] = list(self._model.proto.solution_hint.values)
+            if fails:
+                raise ArithmeticError
+            return super().solve()
+
+    monkeypatch.setattr(module, "CpSat", Listening)
+    model = CpModel()
+    x, y = model.new_int_var(0, 9, "x"), model.new_int_var(0, 9, "y")
+    hint = [(y, 2), (x, 3)]
+    run = minimise(model, x, options=workers(number), limit_s=GENEROUS_S, hint=hint, presolve=False)
+    assert (run.status, run.objective) == (OPTIMAL, 0)
+    assert told == {False: [2, 3]} | ({True: []} if number > 1 else {})
+    assert not list(model.proto.solution_hint.vars)
+    fails = True
+    with pytest.raises(ArithmeticError):
+        minimise(model, x, options=workers(number), limit_s=GENEROUS_S, hint=hint, presolve=False)
+    assert not list(model.proto.solution_hint.vars)
+
+
 # -- for real ---------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cpalloc.models.kinds import Partition
+from cpalloc.models.partition import Partition
 from cpalloc.solver.search import Goal, Search
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from ortools.sat.python.cp_model import CpModel
 
 from builders import Budget, Node, Pending, Running, job_at, problem
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.compile import compile_round

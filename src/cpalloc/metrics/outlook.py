@@ -72,11 +72,11 @@ class Work:
         starts = [(j, places) for j, places in sorted(decision.placement.items()) if allocated[j]]
         key = allocated.tobytes(), decision.promoted.tobytes(), tuple(starts)
         recent: dict[object, Work] = problem.once("work", dict)
-        if key not in recent:
-            if len(recent) >= MOST_REMEMBERED:
-                del recent[next(iter(recent))]
-            recent[key] = cls(problem, decision)
-        return recent[key]
+        work = recent.pop(key, None) or cls(problem, decision)
+        if len(recent) >= MOST_REMEMBERED:
+            recent.pop(next(iter(recent)), None)
+        recent[key] = work  # the last to be forgotten
+        return work
 
     def over(self, nodes: IntArray) -> Here:
         """What is on some nodes."""

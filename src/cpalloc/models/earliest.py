@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from ortools.sat.python import cp_model
 
-from cpalloc.models.kinds import Partition
+from cpalloc.models.partition import Partition
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import IntArray
 

@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from ortools.sat.python import cp_model
 
+from cpalloc.models.possible import possible
 from cpalloc.models.variables import Linear, dot
 from cpalloc.problem.grants import granted
-from cpalloc.problem.problem import IntArray, JobState, Mode, NodeState, Problem, status_quo
+from cpalloc.problem.problem import IntArray, Mode, NodeState, Problem, status_quo
 
 TIERS = ("starvation", "shortfall", "preemption")
 """Tiers that it bounds (their first part)."""
@@ -46,20 +47,30 @@ class Pooled:
         self._cost: Terms = []
         self._running: list[tuple[list[int], cp_model.IntVar]] = []
         self._paid = 0
+        self._losers: list[tuple[int, int, cp_model.IntVar]] = []
         self._short: dict[int, cp_model.IntVar] = {}
         held = problem.held
+        self._can = possible(problem)
+        self._goes = np.zeros(len(problem.jobs), dtype=np.bool_)
+        self._goes[list(self._can.goes)] = True
         there = np.where(self._ready, nodes.free_gpus, 0)
-        rows = self._ready[held.node]
+        rows = self._ready[held.node] & self._goes[held.job]
         np.add.at(there, held.node[rows], held.gpus[rows])
         self._base = granted(problem, status_quo(problem))
         self._keep(by_cost="preemption" in {tier, *limits})
         self._start()
+        loses = {at: self.model.new_bool_var("") for at, _, _ in self._losers}
+        for at, count, stays in self._losers:
+            self.model.add(stays + count * loses[at] >= count)
+        for at, var in loses.items():
+            self.model.add(dot(self._granted[at]) + int(self._base[at]) >= int(problem.budgets.claim[at]) * var)
         for (pool, g), terms in self._slots.items():
             self.model.add(dot(terms) <= int((there[nodes.pool == pool] // g).sum()))
         for name, most in limits.items():
             if name in TIERS:
                 self.model.add(self._value(name) <= most)
-        self.model.minimize(self._value(tier))
+        self.objective = self._value(tier)
+        self.model.minimize(self.objective)
 
     def stays(self, values: Sequence[float]) -> frozenset[int]:
         """Jobs that stay in a solution, as many of those alike as it says; of little use unless preemption counts."""
@@ -93,12 +104,13 @@ class Pooled:
 
     def _keep(self, *, by_cost: bool) -> None:
         """Jobs that run: those alike that may be preempted stay so many, and those that may be promoted are."""
-        jobs = self.problem.jobs
-        evictable = np.flatnonzero(jobs.state == JobState.EVICTABLE)
+        jobs, promotes = self.problem.jobs, np.zeros(len(self.problem.jobs), dtype=np.bool_)
+        promotes[list(self._can.promotes)] = True
+        evictable = np.flatnonzero(self._goes)
         slots = {key: column[evictable].tolist() for key, column in self._slots_held().items()}
         leaf, size, cost = (column[evictable].tolist() for column in (jobs.leaf, jobs.size, jobs.preempt_cost))
         allocated = (jobs.mode[evictable] == Mode.ALLOCATED).tolist()
-        promotable = jobs.may_promote[evictable].tolist()
+        promotable = promotes[evictable].tolist()
         alike: dict[tuple[int, int, int, int, tuple[int, ...]], list[int]] = defaultdict(list)
         for i in range(len(evictable)):
             if leaf[i] >= 0 and allocated[i]:
@@ -114,6 +126,8 @@ class Pooled:
                 continue  # nothing is lost without it
             stays = self.model.new_int_var(0, count, "")
             self._running.append((members, stays))
+            if jobs.mode[members[0]] == Mode.ALLOCATED:
+                self._losers.append((at, count, stays))
             self._paid += price * count
             self._cost.append((price, stays))
             if grants:
@@ -121,7 +135,7 @@ class Pooled:
             for key, number in zip(slots, row, strict=True):
                 if number:
                     self._slots[key].append((number, stays))
-        fixed = (jobs.state == JobState.FIXED) & jobs.may_promote & (jobs.leaf >= 0)
+        fixed = ~self._goes & promotes & (jobs.leaf >= 0)
         np.add.at(self._base, jobs.leaf[fixed], jobs.size[fixed])
 
     def _slots_held(self) -> dict[tuple[int, int], IntArray]:
@@ -138,7 +152,7 @@ class Pooled:
     def _start(self) -> None:
         """Allocated starts of all waiting jobs that are alike, by the pool they go to."""
         jobs = self.problem.jobs
-        waiting = np.flatnonzero((jobs.state == JobState.PENDING) & jobs.may_allocate & (jobs.leaf >= 0))
+        waiting = np.array(sorted(j for j, mode in self._can.starts if mode is Mode.ALLOCATED), dtype=np.int64)
         columns = (jobs.leaf, jobs.gpus_per_replica, jobs.replicas, jobs.size, jobs.eligibility)
         alike = Counter(zip(*(column[waiting].tolist() for column in columns), strict=True))
         pools: dict[int, Sequence[int]] = {}

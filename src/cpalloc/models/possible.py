@@ -20,13 +20,11 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from cpalloc.models.constraints.holds import lasting_promotions, staying
-from cpalloc.models.kinds import Possible
+from cpalloc.models.partition import Possible
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import BoolArray, IntArray, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import start_release_us
-from cpalloc.problem.usage import Usage
-
-MODES = (Mode.ALLOCATED, Mode.BORROWED)
+from cpalloc.problem.usage import Usage, place_kinds
 
 
 def possible(problem: Problem, may_go: Collection[int] | None = None) -> Possible:
@@ -39,8 +37,8 @@ def possible(problem: Problem, may_go: Collection[int] | None = None) -> Possibl
 class _Ruling:
     """Rules out starts, promotions and preemptions until nothing changes.
 
-    Starts are rows of equal length: ``job``, ``mode`` (1 allocated, 0 borrowed), ``kind`` (of what can bind its place),
-    and whether each is ``alive``.
+    Starts are rows of equal length: ``job``, ``allocated`` (or borrowed), ``kind`` (:func:`place_kinds`; ``like`` has a
+    job of each), and whether each is ``alive``, or ``fits`` as far as room and caps go.
     """
 
     def __init__(self, problem: Problem, may_go: Collection[int] | None) -> None:
@@ -58,7 +56,8 @@ class _Ruling:
         self.alive: BoolArray = np.ones(len(self.job), dtype=np.bool_)
         self.fits: BoolArray = np.ones(len(self.job), dtype=np.bool_)
         self.leaf: IntArray = jobs.leaf[self.job]
-        self.kind, self.like = self._kinds()
+        self.kind = np.array(place_kinds(problem), dtype=np.int64)[self.job]
+        self.like = dict(zip(self.kind.tolist(), self.job.tolist(), strict=True))
         self._usage = Usage(problem)
         for j in np.flatnonzero(self.goes).tolist():
             self._usage.evict(j)
@@ -81,8 +80,9 @@ class _Ruling:
             self._rule_out_preemptions()
             if self._left() == before:
                 break
+        modes = (Mode.BORROWED, Mode.ALLOCATED)
         starts = frozenset(
-            (j, Mode.ALLOCATED if allocated else Mode.BORROWED)
+            (j, modes[allocated])
             for j, allocated in zip(self.job[self.alive].tolist(), self.allocated[self.alive].tolist(), strict=True)
         )
         return Possible(
@@ -97,29 +97,6 @@ class _Ruling:
         return int(self.alive.sum()), int(self.promotes.sum()), int(self.goes.sum())
 
     # -- starts -------------------------------------------------------------------------------------------------------
-
-    def _kinds(self) -> tuple[IntArray, list[int]]:
-        """The kind of every start, as its place goes, and a job of every kind."""
-        jobs = self.problem.jobs
-        columns = (
-            jobs.eligibility,
-            jobs.gpus_per_replica,
-            jobs.replicas,
-            jobs.required_level,
-            jobs.max_per_node,
-            jobs.exclusive,
-            jobs.same_gpu_group,
-        )
-        needs = jobs.resources[self.job]
-        known: dict[object, int] = {}
-        like: list[int] = []
-        kinds = []
-        for at, key in enumerate(zip(*(column[self.job].tolist() for column in columns), strict=True)):
-            kind = known.setdefault((key, needs[at].tobytes()), len(like))
-            if kind == len(like):
-                like.append(int(self.job[at]))
-            kinds.append(kind)
-        return np.array(kinds, dtype=np.int64), like
 
     def _bound(self) -> list[int]:
         """A bit for every kept promise that binds a start."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cpalloc.models.constraints import CONSTRAINTS
-from cpalloc.models.kinds import Partition
+from cpalloc.models.partition import Partition
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Problem
 

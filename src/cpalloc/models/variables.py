@@ -21,7 +21,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import Objective, OutOfTime
-from cpalloc.models.kinds import Cell, Kind, Layout, Partition, Start, layout, promotion_end_us, promotions, terms_of
+from cpalloc.models.kinds import Cell, Kind, Layout, Start, layout, promotion_end_us, promotions, terms_of
+from cpalloc.models.partition import Partition
 from cpalloc.problem.problem import BoolArray, JobState, Mode, Problem
 
 Linear = cp_model.LinearExpr | int
@@ -205,14 +206,16 @@ class ModelContext:
     def borrowed_range(self) -> tuple[int, int]:
         """Least and most GPUs that can be borrowed after the round, of all leaves together.
 
-        Starts take no more than what is free and what preemptions free.
+        A job is preempted or promoted, if either. Starts take no more than what is free and what preemptions free.
         """
+        jobs, held, gone = self.problem.jobs, self.problem.held, self.partition.gone
         kept = sum(gpus for gpus, _ in self._by_leaf(Mode.BORROWED).values())
-        factors = [factor for _, terms in self._by_leaf(Mode.BORROWED).values() for factor, _ in terms]
-        held = self.problem.held
+        kept -= sum(int(jobs.size[j]) for j in gone if jobs.mode[j] == Mode.BORROWED and jobs.leaf[j] >= 0)
+        leaving = {j for j in {*self.e, *self.p} - gone if jobs.mode[j] == Mode.BORROWED and jobs.leaf[j] >= 0}
         freed = sum(g for g, j in zip(held.gpus.tolist(), held.job.tolist(), strict=True) if j in self.e)
+        starts = sum(int(jobs.size[j]) for j, mode in self.y if mode is Mode.BORROWED)
         room = int(self.problem.nodes.free_gpus.sum()) + freed
-        return kept + sum(f for f in factors if f < 0), kept + min(room, sum(f for f in factors if f > 0))
+        return kept - sum(int(jobs.size[j]) for j in leaving), kept + min(room, starts)
 
     def _held(self, leaves: Iterable[int], mode: Mode) -> Linear:
         terms, const = [], 0

@@ -331,7 +331,7 @@ class Problem:
     _known: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """What follows from the problem alone, made when it is first asked for."""
+        """What follows from the problem alone, made when it is first asked for; for one thread at a time."""
         if key not in self._known:
             self._known[key] = make()
         return cast(T, self._known[key])

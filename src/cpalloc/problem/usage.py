@@ -11,6 +11,27 @@ import numpy as np
 from cpalloc.problem.problem import Action, BoolArray, Decision, IntArray, JobState, Problem, Replica
 
 
+def place_kinds(problem: Problem) -> list[int]:
+    """A number for every job, the same for two of which one could be wherever the other could (:meth:`Usage.slots_all`,
+    domains and pools)."""
+    return problem.once("place kinds", lambda: _numbered(problem))
+
+
+def _numbered(problem: Problem) -> list[int]:
+    jobs, known = problem.jobs, dict[object, int]()
+    columns = (
+        jobs.eligibility,
+        jobs.replicas,
+        jobs.gpus_per_replica,
+        jobs.max_per_node,
+        jobs.exclusive,
+        jobs.same_gpu_group,
+        jobs.required_level,
+    )
+    rows = zip(*(column.tolist() for column in columns), map(bytes, jobs.resources), strict=True)
+    return [known.setdefault(row, len(known)) for row in rows]
+
+
 class Usage:
     """Free GPUs, devices and resources per node, starting from the status quo (forced ends have left).
 

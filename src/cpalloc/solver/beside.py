@@ -65,12 +65,16 @@ class Beside:
         problem = self._problem
         if not problem.holds:
             return []
-        rank, release = problem.jobs.rank, start_release_us(problem, job)
-        return [
-            h
-            for h, hold in enumerate(problem.holds)
-            if hold.job != job and rank[job] >= rank[hold.job] and release > hold.starts_us
-        ]
+
+        def binding() -> list[int]:
+            rank, release = problem.jobs.rank, start_release_us(problem, job)
+            return [
+                h
+                for h, hold in enumerate(problem.holds)
+                if hold.job != job and rank[job] >= rank[hold.job] and release > hold.starts_us
+            ]
+
+        return problem.once(("binding", job), binding)
 
     def limit(self, job: int, slots: IntArray) -> None:
         """Lower the replicas a job may start per node, shape (N,), to what the reservations that bind it leave."""

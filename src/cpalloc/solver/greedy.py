@@ -126,7 +126,7 @@ def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
         out: dict[int, list[int]] = defaultdict(list)
         for j in sorted(wanted, key=lambda j: (int(jobs.order[j]), j)):
             out[int(jobs.leaf[j])].append(j)
-        return out
+        return dict(out)
 
     return problem.once(("queues", mode), queues)
 

@@ -12,8 +12,8 @@ from types import MappingProxyType
 import numpy as np
 from ortools.sat.python.cp_model import CpModel
 
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.partition import Partition
 from cpalloc.models.pooled import Pooled
 from cpalloc.models.possible import possible
 from cpalloc.models.round import build
@@ -29,6 +29,8 @@ from cpalloc.solver.run import minimise
 VARIABLES_PER_S = 8_000
 """Variables built in a second, as measured at 1,000 nodes (docs/benchmarks.md); only to stay within the time limit."""
 
+LEAST_S = 0.01
+"""With less time than this nothing is solved."""
 
 MOST_NODES = 3_000
 """Nodes up to which the whole model is solved; beyond, regions are all there is time for."""
@@ -59,7 +61,7 @@ class Models:
         self.possible = possible(problem)
         self.partition = Partition(holds=problem.holds, hard=len(problem.holds), lend=False)
         self.context: ModelContext | None = None
-        self.keep(frozenset())
+        self.settle(frozenset())
         self.size = (0, 0)
         self.build_s = self.solve_s = self.last_build_s = 0.0
         self._memo: dict[object, object] = {}
@@ -82,14 +84,14 @@ class Models:
         """:meth:`repartition` with some fields changed."""
         self.repartition(replace(self.partition, **changes))  # type: ignore[arg-type]
 
-    def keep(self, stays: frozenset[int], gone: frozenset[int] = frozenset()) -> None:
-        """Take some evictable jobs for fixed, and some for preempted; and leave out what cannot happen then."""
+    def settle(self, stays: frozenset[int], gone: frozenset[int] = frozenset()) -> None:
+        """Take some evictable jobs for fixed and just these for preempted, and leave out what cannot happen then."""
         if self.possible.goes & stays:
             self.possible = possible(self.problem, self.possible.goes - stays)
         now = self.possible
         self.refine(stays=self.evictable() - now.goes - gone, gone=gone, possible=now)
 
-    def open(self) -> frozenset[int]:
+    def unsettled(self) -> frozenset[int]:
         """Evictable jobs of which it is not settled whether they are preempted."""
         return self.evictable() - self.partition.stays - self.partition.gone
 
@@ -124,6 +126,18 @@ class Models:
         self.build_s += time.perf_counter() - began
         found = relaxed(model.model, math.inf if self.problem.options.deterministic else limit_s)
         return None if found is None else (found[0], model.stays(found[1]))
+
+    def exactly_pooled(self, tier: str, limit_s: float) -> int | None:
+        """The bound of :meth:`pooled` in whole numbers, which mind that no budget loses what it can claim."""
+        if limit_s <= LEAST_S:
+            return None
+        began = time.perf_counter()
+        limits = {name: most for name, part, most in self.best.limits if part == 0}
+        pooled = Pooled(self.problem, tier, limits)
+        self.build_s += time.perf_counter() - began
+        options = self.problem.options
+        run = minimise(pooled.model, pooled.objective, options=options, limit_s=limit_s, cancel=self.cancel)
+        return self._counted(run).bound
 
     def relaxed(self, tier: str, limit_s: float) -> int | None:
         """A bound on a tier's first part where the whole model is too big to be solved: of the coarsest one, with

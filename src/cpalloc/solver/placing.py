@@ -10,7 +10,7 @@ import numpy as np
 
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, IntArray, JobState, Mode, Problem, Replica
-from cpalloc.problem.usage import Usage
+from cpalloc.problem.usage import Usage, place_kinds
 from cpalloc.solver.beside import Beside
 
 
@@ -124,18 +124,11 @@ def within_caps(state: GreedyState, job: int, mode: Mode) -> bool:
 
 def wish_of(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> Hashable:
     """What it takes to start a job; equal for jobs of which none can be started if one cannot."""
-    jobs = state.problem.jobs
+    problem = state.problem
     return (
-        jobs.eligibility[job],
-        jobs.replicas[job],
-        jobs.gpus_per_replica[job],
-        jobs.resources[job].tobytes(),
-        jobs.max_per_node[job],
-        jobs.exclusive[job],
-        jobs.same_gpu_group[job],
-        jobs.required_level[job],
-        jobs.preferred_level[job],
-        jobs.leaf[job] if may_preempt else -1,
+        place_kinds(problem)[job],
+        int(problem.jobs.preferred_level[job]),
+        int(problem.jobs.leaf[job]) if may_preempt else -1,
         tuple(state.beside.binding(job)) if mode is Mode.ALLOCATED else (),
     )
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from cpalloc.models.base import Violation
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
 from cpalloc.models.objectives.inversion import inverted, weight
+from cpalloc.models.partition import Partition
 from cpalloc.problem.problem import Action, Decision, JobState, Problem
 
 MOST_EXACT = 8

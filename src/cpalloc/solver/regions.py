@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from cpalloc.models.constraints.preemption import victims
-from cpalloc.models.kinds import Partition, Region
+from cpalloc.models.partition import Partition, Region
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, NodeState, Problem
 
 NODES = 250

@@ -71,14 +71,15 @@ def minimise(
     model.clear_objective()  # type: ignore[no-untyped-call]
     model.minimize(objective)
     racing = options.workers > 1 and not options.deterministic
-    known = CpSat(model.clone() if racing else model, options, limit_s, hint=hint, presolve=presolve)
-    searches: list[Search] = [known]
+    searches: list[Search] = []
     if racing:
-        upwards = CpSat(model, options, limit_s, presolve=presolve, upwards=True)
-        if not presolve or len(model.proto.variables) > MOST_VARIABLES:
-            searches = [upwards, known]
-        else:
-            searches = [upwards, Highs(model, limit_s, most=most), *([known] if options.workers > 2 else [])]
+        searches.append(CpSat(model, options, limit_s, presolve=presolve, upwards=True))
+    highs = racing and presolve and len(model.proto.variables) <= MOST_VARIABLES
+    if highs:
+        searches.append(Highs(model, limit_s, most=most))
+    if not highs or options.workers > 2:
+        known = model.clone() if racing else model  # the hint stays in it, and is for this search alone
+        searches.append(CpSat(known, options, limit_s, hint=hint, presolve=presolve))
     try:
         with _Watch(searches, cancel):
             return _best(_race(searches, limit_s) if len(searches) > 1 else [searches[0].solve()])

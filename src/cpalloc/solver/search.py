@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cpalloc.models.base import OutOfTime, Violation
-from cpalloc.models.kinds import Partition
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import inverted, weight
+from cpalloc.models.partition import Partition
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision
 from cpalloc.solver.exchange import give_to_others
@@ -190,6 +190,12 @@ class Search:
     def _relaxations(self, goal: Goal, left: Callable[[], float]) -> Iterator[tuple[int, str]]:
         """Bounds of ever closer relaxations, until one is reached, and where they come from."""
         few = len(self.problem.nodes.names) <= FEW_NODES
+        if few and goal.tier in ("starvation", "shortfall"):
+            bound = self.models.exactly_pooled(goal.tier, left())
+            if bound is not None:
+                yield bound, "pooled"
+                if self._reached(goal, bound):
+                    return
         pooled = None if few else self.models.pooled(goal.tier, left())
         if pooled is not None:
             yield pooled[0], "pooled"

@@ -137,22 +137,24 @@ class StrictOrder:
         return PartResult(spec.name, spec.unit, best, best, best, "settled", 0.0)
 
     def _decided(self, tier: str) -> bool:
-        """Whether a tier but ``delay`` is worth the same in every decision within the limits: nothing else can happen.
+        """Whether a tier but ``delay``, which minds promises, is worth the same in every decision within the limits."""
+        return self._nothing_left() or (tier in ("idle", "lend") and self._everybody_starts())
 
-        Either nothing can at all, or everybody starts who can, in the one mode that is possible, and the tier does not
-        mind where.
-        """
-        models, possible = self.models, self.models.possible
-        if self.assumed or models.open() or possible.promotes:
+    def _nothing_left(self) -> bool:
+        """Whether nothing can happen any more but promises."""
+        return not self.models.possible.starts and self._only_starts_left()
+
+    def _only_starts_left(self) -> bool:
+        """Whether preemptions and promotions are settled, and not by assumption."""
+        return not (self.assumed or self.models.unsettled() or self.models.possible.promotes)
+
+    def _everybody_starts(self) -> bool:
+        """Whether everybody starts who can, in the one mode that is possible: only where is left open."""
+        possible = self.models.possible
+        if not self._only_starts_left() or len({j for j, _ in possible.starts}) < len(possible.starts):
             return False
-        if not possible.starts:
-            return True
-        starting = {j for j, _ in possible.starts}
-        everybody = (
-            any(name == "idle" for name, _, _ in self.best.limits)
-            and self.best.most("idle") == least_idle(self.problem, possible, models.partition.gone)[0]
-        )
-        return tier in ("idle", "lend") and everybody and len(starting) == len(possible.starts)
+        least = least_idle(self.problem, possible, self.models.partition.gone)[0]
+        return any((name, part, limit) == ("idle", 0, least) for name, part, limit in self.best.limits)
 
     def _only_victims(self, parts: Sequence[PartResult], budget: float) -> bool:
         """Whether no decision within the limits preempts others than the incumbent; asked once, after the first part.
@@ -168,9 +170,11 @@ class StrictOrder:
         """The jobs that all of at most so many sets of victims within the limits spare, and those that all preempt."""
         models, left = self.models, self.models.meter(budget)
         chosen = frozenset(np.flatnonzero(self.best.decision.action == Action.PREEMPT).tolist()) & models.evictable()
-        if not chosen or not models.open():
-            # With none at all no other set is as few; the parts to come are minimised, and cannot be less.
+        if not models.unsettled():
             return models.evictable() - chosen, chosen
+        if not chosen:
+            # Others may cost nothing as well, but none are as few as none, and that is minimised next.
+            return models.evictable(), chosen
         try:
             ctx, _ = models.current("preemption", 0)
         except OutOfTime:
@@ -186,14 +190,12 @@ class StrictOrder:
         """Settle who is blocked, minimise their delay, and let what was promised bind the tiers that follow."""
         problem, best = self.problem, self.best
         best.settle_blocked()
-        if self._decided(tier.name) and set(best.blocked or ()) <= {hold.job for hold in problem.holds}:
-            solve = self._read_part  # kept promises are renewed in one way
-        else:
-            solve = self._solve_part
-        if solve == self._solve_part and best.values[tier.name][part] > 0:
+        # Kept promises could all be renewed with nothing done (``stand``), and are then renewed in one way only.
+        renewed = self._nothing_left() and set(best.blocked or ()) <= {hold.job for hold in problem.holds}
+        if best.values[tier.name][part] > 0 and not renewed:
             known = tuple((j, delay_of(problem, best.decision, j)) for j in best.blocked or ())
             self.models.refine(blocked=known, instants=release_instants(problem), by_release=True)
-        result = solve(tier, index, part, budget)
+        result = (self._read_part if renewed else self._solve_part)(tier, index, part, budget)
         best.promise_best()
         best.keep_promises()
         value = best.values[tier.name][part]
@@ -254,13 +256,13 @@ class StrictOrder:
         if number is not None and gpus is not None:
             dear |= (jobs.size > gpus) | (number == 0)
         dear &= jobs.state == JobState.EVICTABLE
-        self.models.keep(frozenset(np.flatnonzero(dear).tolist()))
+        self.models.settle(frozenset(np.flatnonzero(dear).tolist()))
 
     def _settle_preemptions(self) -> None:
         """Where no other preemptions are within the limits, the tiers to come need not look for any."""
         models, evictable = self.models, self.models.evictable()
         chosen = frozenset(np.flatnonzero(self.best.decision.action == Action.PREEMPT).tolist()) & evictable
-        if not models.open():
+        if not models.unsettled():
             self.settled = True
             return
         if models.whole() and all(part.proved(self.problem.options.gap) for part in self.results[-1].parts):
@@ -270,14 +272,14 @@ class StrictOrder:
                 known = self._victims(bounds, MOST_SETS, OTHER_SHARE * models.left())
             if known is not None:
                 self.settled = True
-                models.keep(*known)
+                models.settle(*known)
                 return
             if models.context is not None and len(models.context.model.proto.variables) < MOST_UNSETTLED:
                 return
         # Nobody knows whether other preemptions are as good. To look for them as well would cost the later tiers
         # their time; so these are kept, and bounds under that assumption are nobody's.
         self.settled = self.assumed = True
-        models.keep(evictable - chosen, chosen)
+        models.settle(evictable - chosen, chosen)
 
     def _tighten(self, index: int, budget: float) -> None:
         """Slack is there to spare lost work: once preemption is settled, take back what of it was not needed.

@@ -11,7 +11,7 @@ import pytest
 from builders import HOUR, MINUTE, Budget, Node, Pending, Running, blamed, decide, hold, job_at, problem
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.constraints.holds import Holds, intrusions, room_beside
-from cpalloc.models.kinds import Partition
+from cpalloc.models.partition import Partition
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import US, Action, Decision, Hold, JobState, Problem, status_quo
 from cpalloc.problem.releases import NEVER, release_us, start_release_us

@@ -9,7 +9,7 @@ import numpy as np
 
 from cpalloc.metrics.occupancy import gives_back, node_use
 from cpalloc.models.base import PartSpec
-from cpalloc.models.kinds import Possible
+from cpalloc.models.partition import Possible
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import Action, Decision, Mode, Problem, status_quo
 

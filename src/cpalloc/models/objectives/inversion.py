@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
 from cpalloc.models.fit import Places, does_not_fit, may_not_fit
-from cpalloc.models.kinds import Partition
+from cpalloc.models.partition import Partition
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
