@@ -135,7 +135,7 @@ class TierRow(AnswerModel):
     ``best`` is the value when the tier was settled, which ``bound`` and ``gap`` speak of; ``value`` is that of the
     final decision, which may have used the tier's slack (up to ``limit``). ``bound_source`` is who proved the bound:
     ``trivial`` (no solver), ``cp_sat``, ``highs``, ``lp`` (a linear relaxation), ``pooled`` (one without nodes),
-    ``settled`` (only one set of preemptions is left), ``contradicted`` (none is believed).
+    ``settled`` (nothing is left that would change the value), ``contradicted`` (none is believed).
     """
 
     name: str
