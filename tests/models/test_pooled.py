@@ -16,8 +16,10 @@ from cpalloc.problem.problem import Action, Decision, Problem
 from cpalloc.schema import parse_round
 from cpalloc.solver.greedy import greedy, sparing
 from cpalloc.solver.highs import relaxed
+from cpalloc.solver.outcome import Status
+from cpalloc.solver.run import minimise
 from cpalloc.solver.values import Values, violations
-from models.fixing import any_decision
+from models.fixing import ONE_WORKER, any_decision
 from reference.tiny_rounds import tiny_doc
 
 
@@ -25,6 +27,15 @@ def bound(p: Problem, tier: str, limits: Mapping[str, int] | None = None) -> int
     found = relaxed(Pooled(p, tier, limits or {}).model, 60.0)
     assert found is not None
     return found[0]
+
+
+def whole(p: Problem, tier: str, limits: Mapping[str, int] | None = None) -> int:
+    """The bound in whole numbers."""
+    pooled = Pooled(p, tier, limits or {})
+    run = minimise(pooled.model, pooled.objective, options=ONE_WORKER, limit_s=60.0)
+    assert run.status is Status.OPTIMAL
+    assert run.bound is not None
+    return run.bound
 
 
 def staying(p: Problem, limits: Mapping[str, int]) -> frozenset[int]:
@@ -104,6 +115,32 @@ def test_the_cheapest_work_that_makes_room_goes() -> None:
     assert staying(p, {"shortfall": 8}) == {job_at(p, "dear"), job_at(p, "cheap")}
 
 
+def over_share(*, claim: int) -> Problem:
+    """x holds two nodes, one of them past its protection, and borrows two more; y waits for two."""
+    return problem(
+        nodes=[Node(f"n{i}") for i in range(1, 5)],
+        jobs=[
+            Running("fixed", budget="x", at="n1", gpus=8, mode="allocated", protected_s=HOUR),
+            Running("yields", budget="x", at="n2", gpus=8, mode="allocated"),
+            *(Running(f"lent{i}", budget="x", at=f"n{i}", gpus=8, funding="any") for i in (3, 4)),
+            *(Pending(f"p{i}", budget="y", gpus=8) for i in range(3)),
+        ],
+        budgets=[Budget("x", claim=claim, charged=2_000), Budget("y", entitled=24, claim=24)],
+    )
+
+
+def test_who_loses_allocated_work_keeps_its_claim() -> None:
+    # y could have n2, n3 and n4; n2 only if x keeps what it can claim: its 8 protected GPUs, and loans if promoted.
+    assert whole(over_share(claim=8), "shortfall") == 0
+    assert whole(over_share(claim=16), "shortfall") == 8
+    assert bound(over_share(claim=16), "shortfall") < 8  # fractions of a loss may leave less
+
+
+def test_what_is_lent_is_taken_back_whatever_its_budget_can_claim() -> None:
+    # Taking n3 and n4 back leaves x with 16 GPUs of the 24 it can claim, and is no loss of allocated work.
+    assert whole(over_share(claim=24), "shortfall") == 8
+
+
 # -- never above any decision -----------------------------------------------------------------------------------------
 
 
@@ -138,7 +175,7 @@ def test_no_decision_is_worth_less(rounds: Callable[[], Iterator[Problem]]) -> N
                 others = {name: values[name][0] for name in TIERS if name != tier}
                 for limits in ({}, others):
                     least = bound(p, tier, limits)
-                    assert 0 <= least <= values[tier][0], (tier, limits)
+                    assert 0 <= least <= whole(p, tier, limits) <= values[tier][0], (tier, limits)
                     asked += 1
                     positive += least > 0
                     tight += 0 < least == values[tier][0]

@@ -111,22 +111,21 @@ class Pooled:
         leaf, size, cost = (column[evictable].tolist() for column in (jobs.leaf, jobs.size, jobs.preempt_cost))
         allocated = (jobs.mode[evictable] == Mode.ALLOCATED).tolist()
         promotable = promotes[evictable].tolist()
-        alike: dict[tuple[int, int, int, int, tuple[int, ...]], list[int]] = defaultdict(list)
+        alike: dict[tuple[int, bool, int, int, int, tuple[int, ...]], list[int]] = defaultdict(list)
         for i in range(len(evictable)):
             if leaf[i] >= 0 and allocated[i]:
                 self._base[leaf[i]] -= size[i]
             grants = size[i] if leaf[i] >= 0 and (allocated[i] or promotable[i]) else 0
             price = cost[i] if by_cost else 0
-            alike[leaf[i], grants, price, size[i], tuple(column[i] for column in slots.values())].append(
-                int(evictable[i])
-            )
-        for (at, grants, price, _, row), members in alike.items():
+            row = tuple(column[i] for column in slots.values())
+            alike[leaf[i], allocated[i], grants, price, size[i], row].append(int(evictable[i]))
+        for (at, loses, grants, price, _, row), members in alike.items():
             count = len(members)
             if not grants and not price:
                 continue  # nothing is lost without it
             stays = self.model.new_int_var(0, count, "")
             self._running.append((members, stays))
-            if jobs.mode[members[0]] == Mode.ALLOCATED:
+            if loses:
                 self._losers.append((at, count, stays))
             self._paid += price * count
             self._cost.append((price, stays))
