@@ -56,6 +56,8 @@ class Settings(BaseSettings):
         Longest time a what-if may simulate, and most days of a lab.
     what_if_memory_bytes
         Most memory of one simulation.
+    what_if_niceness
+        How far simulations stand back for everything else on the machine: 19 furthest, 0 not at all.
     """
 
     model_config = SettingsConfigDict(env_prefix="CPALLOC_", frozen=True)
@@ -77,3 +79,4 @@ class Settings(BaseSettings):
     what_if_max_runs: Annotated[int, Field(ge=1)] = 200
     what_if_max_days: Annotated[int, Field(ge=1)] = 366
     what_if_memory_bytes: Annotated[int, Field(ge=512 * MEBIBYTE)] = 4096 * MEBIBYTE
+    what_if_niceness: Annotated[int, Field(ge=0, le=19)] = 19

@@ -188,3 +188,8 @@ def test_the_service_loads_no_simulator() -> None:
     script = f"import sys, cpalloc.api.app\nprint([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_simulations_stand_back_for_everything_else_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CPALLOC_WHAT_IF_NICENESS")
+    assert Settings().what_if_niceness == 19

@@ -28,9 +28,6 @@ from cpalloc.api.what_if.job import Job, Watching
 from cpalloc.api.what_if.page import Painter
 from cpalloc.api.what_if.request import read_what_if
 
-NICENESS = 19
-"""Simulations run when nobody else wants to."""
-
 PATIENCE_S = 2.0
 """How long a simulation that is cancelled may take to stop before its process is ended."""
 
@@ -57,7 +54,7 @@ class WhatIfs:
     def _reopen(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="what-if")
         self._reading = asyncio.Lock()
-        self._painter = Painter(NICENESS, self._settings.what_if_memory_bytes)
+        self._painter = Painter(self._settings.what_if_niceness, self._settings.what_if_memory_bytes)
         self._draining = False
 
     def reopen(self) -> None:
@@ -183,7 +180,8 @@ class WhatIfs:
         """Run all of a what-if, in the thread."""
         from cpalloc.sim.sweep import Limits, LocalEngine, sweep
 
-        limits = Limits(niceness=NICENESS, memory_bytes=self._settings.what_if_memory_bytes)
+        settings = self._settings
+        limits = Limits(niceness=settings.what_if_niceness, memory_bytes=settings.what_if_memory_bytes)
         engine = LocalEngine(self._settings.what_if_processes, limits=limits, patience_s=PATIENCE_S)
         broken = False
         try:
