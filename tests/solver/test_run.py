@@ -384,3 +384,11 @@ def test_one_that_fails_stops_the_others() -> None:
     with pytest.raises(RuntimeError, match="refused"):
         _race([Waits(), Fails()], 60.0)
     assert stopped.is_set()
+
+
+def test_without_a_hint_there_is_none_not_even_an_empty_one() -> None:
+    # One that is there but empty makes CP-SAT search differently, and much longer.
+    model = CpModel()
+    model.minimize(model.new_int_var(0, 3, "x"))
+    CpSat(model, workers(1), GENEROUS_S, upwards=True)
+    assert not model.proto.has_solution_hint()
