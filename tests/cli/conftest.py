@@ -22,6 +22,18 @@ from cpalloc.schema.examples import load
 
 SRC = Path(__file__).parents[2] / "src"
 
+# Scenarios to compare with a base: one that differs, and one that cannot be run.
+OTHER = """
+[[scenario]]
+name = "own nodes"
+policy = "partition"
+"""
+FAILING = """
+[[scenario]]
+name = "no such team"
+weights = {nobody = 1}
+"""
+
 
 @dataclass
 class FakeEngine:

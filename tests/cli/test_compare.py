@@ -15,7 +15,7 @@ import pytest
 
 from cpalloc.sim.measures.registry import HEADLINE, MEASURES
 
-from .conftest import Run, environment
+from .conftest import FAILING, OTHER, Run, environment
 
 LAB = Path(__file__).parents[2] / "examples" / "small-lab.toml"
 BASE = f"""
@@ -27,16 +27,6 @@ policy = "priority"
 until = "12h"
 round_interval = "5m"
 seeds = "1-2"
-"""
-OTHER = """
-[[scenario]]
-name = "own nodes"
-policy = "partition"
-"""
-FAILING = """
-[[scenario]]
-name = "no such team"
-weights = {nobody = 1}
 """
 
 

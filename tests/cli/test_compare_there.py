@@ -18,7 +18,7 @@ from cpalloc.client import Client
 from cpalloc.errors import InputError
 from cpalloc.sim.what_if import load_what_if
 
-from .conftest import Run
+from .conftest import FAILING, OTHER, Run
 
 BASE = """
 title = "<What> if"
@@ -29,14 +29,6 @@ policy = "priority"
 until = "6h"
 round_interval = "5m"
 seeds = "1-2"
-[[scenario]]
-name = "own nodes"
-policy = "partition"
-"""
-FAILING = """
-[[scenario]]
-name = "no such team"
-weights = {nobody = 1}
 """
 TRACE = "id,budget,submitted_s,replicas,gpus_per_replica,work_s\na,red,0,1,8,600\nb,blue,60,1,8,600\n"
 
@@ -49,7 +41,7 @@ def url() -> Iterator[str]:
 
 def file(folder: Path, workload: str, more: str = "") -> Path:
     path = folder / "what-if.toml"
-    path.write_text(BASE.replace("{}", workload) + more, encoding="utf-8")
+    path.write_text(BASE.replace("{}", workload) + OTHER + more, encoding="utf-8")
     return path
 
 
@@ -107,7 +99,7 @@ def test_failures_there_are_told_here(url: str, run: Run, scenarios: Path) -> No
     assert (
         "error: 2 simulations failed\nno such team, seed 1; no such team, seed 2\n  weights.nobody: " in result.stderr
     )
-    scenarios.write_text(BASE.replace("{}", '"lab.toml"').replace("6h", "31d"), encoding="utf-8")
+    scenarios.write_text((BASE + OTHER).replace("{}", '"lab.toml"').replace("6h", "31d"), encoding="utf-8")
     (scenarios.parent / "lab.toml").write_bytes((EXAMPLES / "small-lab.toml").read_bytes())
     refused = run("compare", scenarios, "--server", url)
     assert refused.exit_code == 5

@@ -45,8 +45,15 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The allocated work on some nodes: rows of :class:`Stays`, the place of each one's node among them, and when it
-    leaves; and the ``instants``, ascending: now, and when some of it leaves."""
+    """The allocated work on some nodes.
+
+    Attributes
+    ----------
+    rows, at, release : IntArray, shape (W,)
+        Rows of :class:`Stays`, the position of each one's node among those asked about, and when it leaves (µs).
+    instants : IntArray, ascending
+        Now, and when some of it leaves (µs).
+    """
 
     rows: IntArray
     at: IntArray

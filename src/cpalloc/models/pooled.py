@@ -6,8 +6,13 @@ For every pool p and size g, with S_pg = Σ_{n ∈ p} ⌊(free GPUs of n + those
 
 where y_cp starts of class c (R_c replicas of g_c GPUs each) go to pool p, and k_j says that a job that could be
 preempted stays, whose GPUs on a node make ⌊· / g⌋ slots there. What lies on one node adds up to no more slots than it
-has, so every decision satisfies this. Domains, caps and resources are left out: it has as many variables as there are
-kinds of jobs, whatever the number of nodes, and its optimum bounds the first tiers from below, mostly closely.
+has, so every decision satisfies this. Nor does a budget lose allocated work and keep less than its claim: with n_ℓ the
+allocated jobs of leaf ℓ that may be preempted,
+
+    Σ_{j ∈ ℓ} k_j < n_ℓ  ⇒  granted_ℓ ≥ claim_ℓ.
+
+Domains, caps and resources are left out: it has as many variables as there are kinds of jobs, whatever the number of
+nodes, and its optimum bounds the first tiers from below, mostly closely.
 """
 
 from __future__ import annotations
@@ -32,10 +37,12 @@ Terms = list[tuple[int, cp_model.IntVar]]
 class Pooled:
     """A model whose optimum is no more than a tier's first part in any decision within limits on other tiers'.
 
+    It has only what is possible at all (:func:`possible`), whatever was settled since.
+
     Attributes
     ----------
-    model
-        To be minimised.
+    model, objective
+        The model, and what is to be minimised: GPUs, weighted quarters of GPUs, or GPU-seconds, as the tier has it.
     """
 
     def __init__(self, problem: Problem, tier: str, limits: Mapping[str, int]) -> None:

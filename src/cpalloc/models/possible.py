@@ -23,7 +23,7 @@ from cpalloc.models.constraints.holds import lasting_promotions, staying
 from cpalloc.models.partition import Possible
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import BoolArray, IntArray, JobState, Mode, Problem, status_quo
-from cpalloc.problem.releases import start_release_us
+from cpalloc.problem.releases import bound_by
 from cpalloc.problem.usage import Usage, place_kinds
 
 
@@ -67,6 +67,8 @@ class _Ruling:
         self._staying = [staying(problem, hold) for hold in problem.holds]
         self._lasting = [lasting_promotions(problem, hold) for hold in problem.holds]
         self._binds = self._bound()
+        self._served: list[tuple[int, BoolArray]] = []
+        """Leaves, and the nodes that one of their allocated starts may take."""
         bound = problem.policy.max_preempted_gpus
         if bound >= 0:
             self._spare(self.goes & (jobs.size > bound))
@@ -100,22 +102,15 @@ class _Ruling:
 
     def _bound(self) -> list[int]:
         """A bit for every kept promise that binds a start."""
-        problem, jobs = self.problem, self.problem.jobs
-        bits = [0] * len(self.job)
-        for at in np.flatnonzero(self.allocated).tolist() if problem.holds else ():
-            job = int(self.job[at])
-            release = start_release_us(problem, job)
-            for index, hold in enumerate(problem.holds):
-                if hold.job != job and jobs.rank[job] > jobs.rank[hold.job] and release > hold.starts_us:
-                    bits[at] |= 1 << index
-        return bits
+        started = zip(self.job.tolist(), self.allocated.tolist(), strict=True)
+        return [sum(1 << h for h in bound_by(self.problem, j)) if allocated else 0 for j, allocated in started]
 
     def _rule_out_starts(self) -> None:
         self._rule_out(~self._admitted(), fits=self._within_caps())
         in_force = sum(1 << h for h in self._in_force())
         rooms: dict[int, BoolArray | None] = {}
         beside: dict[tuple[int, int], BoolArray | None] = {}
-        self._served: list[tuple[int, BoolArray]] = []
+        self._served.clear()
         for at in np.flatnonzero(self.alive | self.fits).tolist():
             kind = int(self.kind[at])
             if kind not in rooms:

@@ -35,6 +35,23 @@ def start_release_us(problem: Problem, job: int) -> int:
     return release
 
 
+def bound_by(problem: Problem, job: int) -> tuple[int, ...]:
+    """Kept reservations that bind an allocated start of a pending job, by index (policy section 6): it ranks below
+    their job, and may still be there at their instant."""
+    if not problem.holds:
+        return ()
+
+    def binding() -> tuple[int, ...]:
+        rank, release = problem.jobs.rank, start_release_us(problem, job)
+        return tuple(
+            h
+            for h, hold in enumerate(problem.holds)
+            if hold.job != job and rank[job] >= rank[hold.job] and release > hold.starts_us
+        )
+
+    return problem.once(("bound by", job), binding)
+
+
 def release_us(problem: Problem, decision: Decision, job: int, have: IntArray | None = None) -> int:
     """Instant by which a job that runs after the decision stands in no allocated gang's way.
 

@@ -12,8 +12,8 @@ from cpalloc.problem.problem import Action, BoolArray, Decision, IntArray, JobSt
 
 
 def place_kinds(problem: Problem) -> list[int]:
-    """A number for every job, the same for two of which one could be wherever the other could (:meth:`Usage.slots_all`,
-    domains and pools)."""
+    """A number for every job, J of them, the same for two of which one could be wherever the other could: what
+    :meth:`Usage.slots_all`, domains and pools look at."""
     return problem.once("place kinds", lambda: _numbered(problem))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cpalloc.problem.grants import granted
 from cpalloc.problem.problem import Action, Decision, IntArray, Mode, Problem, Replica
-from cpalloc.problem.releases import release_us, start_release_us
+from cpalloc.problem.releases import bound_by, release_us, start_release_us
 
 Stay = tuple[int, int]
 """(GPUs, release in microseconds) of allocated work on a node."""
@@ -60,26 +60,10 @@ class Beside:
                 if h in self._left and until > self._problem.holds[h].starts_us:
                     self._left[h][at] -= rep.gpus
 
-    def binding(self, job: int) -> list[int]:
-        """Kept reservations that bind an allocated start of a job, by index."""
-        problem = self._problem
-        if not problem.holds:
-            return []
-
-        def binding() -> list[int]:
-            rank, release = problem.jobs.rank, start_release_us(problem, job)
-            return [
-                h
-                for h, hold in enumerate(problem.holds)
-                if hold.job != job and rank[job] >= rank[hold.job] and release > hold.starts_us
-            ]
-
-        return problem.once(("binding", job), binding)
-
     def limit(self, job: int, slots: IntArray) -> None:
         """Lower the replicas a job may start per node, shape (N,), to what the reservations that bind it leave."""
         each = int(self._problem.jobs.gpus_per_replica[job])
-        for h in self.binding(job):
+        for h in bound_by(self._problem, job):
             nodes = self._nodes[h]
             slots[nodes] = np.minimum(slots[nodes], np.maximum(self._left_by(h), 0) // each)
 
@@ -88,7 +72,9 @@ class Beside:
         if node not in self._held_at:
             return None
         at = dict(self._held_at[node])
-        return min((max(0, int(self._left_by(h)[at[h]])) for h in self.binding(job) if h in at), default=None)
+        return min(
+            (max(0, int(self._left_by(h)[at[h]])) for h in bound_by(self._problem, job) if h in at), default=None
+        )
 
     def _left_by(self, h: int) -> IntArray:
         """GPUs per node that a reservation leaves to allocated starts it binds; below 0 where it has too few itself."""

@@ -80,16 +80,13 @@ class Models:
         if partition != self.partition:
             self.partition, self.context = partition, None
 
-    def refine(self, **changes: object) -> None:
-        """:meth:`repartition` with some fields changed."""
-        self.repartition(replace(self.partition, **changes))  # type: ignore[arg-type]
-
     def settle(self, stays: frozenset[int], gone: frozenset[int] = frozenset()) -> None:
         """Take some evictable jobs for fixed and just these for preempted, and leave out what cannot happen then."""
         if self.possible.goes & stays:
             self.possible = possible(self.problem, self.possible.goes - stays)
         now = self.possible
-        self.refine(stays=self.evictable() - now.goes - gone, gone=gone, possible=now)
+        stays = self.evictable() - now.goes - gone
+        self.repartition(replace(self.partition, stays=stays, gone=gone, possible=now))
 
     def unsettled(self) -> frozenset[int]:
         """Evictable jobs of which it is not settled whether they are preempted."""
@@ -120,10 +117,7 @@ class Models:
     ) -> tuple[int, frozenset[int]] | None:
         """A bound on a tier's first part, of a relaxation without nodes: cheap at every size. And the jobs that could
         be preempted but stay in its solution. ``stricter``: limits instead of those reached."""
-        began = time.perf_counter()
-        limits = {name: most for name, part, most in self.best.limits if part == 0}
-        model = Pooled(self.problem, tier, {**limits, **stricter})
-        self.build_s += time.perf_counter() - began
+        model = self._pooled(tier, stricter)
         found = relaxed(model.model, math.inf if self.problem.options.deterministic else limit_s)
         return None if found is None else (found[0], model.stays(found[1]))
 
@@ -131,13 +125,16 @@ class Models:
         """The bound of :meth:`pooled` in whole numbers, which mind that no budget loses what it can claim."""
         if limit_s <= LEAST_S:
             return None
-        began = time.perf_counter()
-        limits = {name: most for name, part, most in self.best.limits if part == 0}
-        pooled = Pooled(self.problem, tier, limits)
-        self.build_s += time.perf_counter() - began
-        options = self.problem.options
+        pooled, options = self._pooled(tier, {}), self.problem.options
         run = minimise(pooled.model, pooled.objective, options=options, limit_s=limit_s, cancel=self.cancel)
         return self._counted(run).bound
+
+    def _pooled(self, tier: str, stricter: Mapping[str, int]) -> Pooled:
+        began = time.perf_counter()
+        limits = {name: most for name, part, most in self.best.limits if part == 0}
+        model = Pooled(self.problem, tier, {**limits, **stricter})
+        self.build_s += time.perf_counter() - began
+        return model
 
     def relaxed(self, tier: str, limit_s: float) -> int | None:
         """A bound on a tier's first part where the whole model is too big to be solved: of the coarsest one, with

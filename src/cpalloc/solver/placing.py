@@ -10,6 +10,7 @@ import numpy as np
 
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, IntArray, JobState, Mode, Problem, Replica
+from cpalloc.problem.releases import bound_by
 from cpalloc.problem.usage import Usage, place_kinds
 from cpalloc.solver.beside import Beside
 
@@ -129,7 +130,7 @@ def wish_of(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> H
         place_kinds(problem)[job],
         int(problem.jobs.preferred_level[job]),
         int(problem.jobs.leaf[job]) if may_preempt else -1,
-        tuple(state.beside.binding(job)) if mode is Mode.ALLOCATED else (),
+        bound_by(problem, job) if mode is Mode.ALLOCATED else (),
     )
 
 

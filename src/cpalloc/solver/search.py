@@ -55,7 +55,11 @@ RELAXED = ("starvation", "shortfall", "preemption")
 """Those of them whose linear relaxation is worth its time."""
 
 FEW_NODES = 512
-"""Nodes up to which the whole model proves these tiers almost as fast as any relaxation bounds them."""
+"""Nodes up to which the relaxation without nodes is solved in whole numbers, and only for tiers that mind nothing but
+grants: there the whole model proves ``preemption`` as fast as any relaxation bounds it. Beyond, with fractions."""
+
+BY_GRANTS = ("starvation", "shortfall")
+"""Tiers that mind nothing but what budgets are granted."""
 
 SPARING = (1.0, 0.95, 0.9, 0.8)
 """Parts of the shortfall allowed that are tried for a relaxation without nodes."""
@@ -190,7 +194,7 @@ class Search:
     def _relaxations(self, goal: Goal, left: Callable[[], float]) -> Iterator[tuple[int, str]]:
         """Bounds of ever closer relaxations, until one is reached, and where they come from."""
         few = len(self.problem.nodes.names) <= FEW_NODES
-        if few and goal.tier in ("starvation", "shortfall"):
+        if few and goal.tier in BY_GRANTS:
             bound = self.models.exactly_pooled(goal.tier, left())
             if bound is not None:
                 yield bound, "pooled"

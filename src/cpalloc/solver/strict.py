@@ -25,7 +25,7 @@ from cpalloc.solver.models import Models
 from cpalloc.solver.outcome import Run
 from cpalloc.solver.prune import prune
 from cpalloc.solver.results import Clock, PartResult, Solution, TierResult
-from cpalloc.solver.search import Goal, Search
+from cpalloc.solver.search import BY_GRANTS, Goal, Search
 from cpalloc.solver.settled import MOST_SETS, Known, settled
 
 SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.5, "preemption": 0.65, "delay": 0.6, "fragmentation": 0.85}
@@ -37,8 +37,8 @@ OTHER_SHARE = 0.35
 REGIONS_SHARE = 0.85
 """That of preemption where the whole model is too big: the tiers after it are left as the greedy has them."""
 
-BY_GRANTS = {"starvation": starvation_of, "shortfall": shortfall_of}
-"""Tiers that mind nothing but what budgets are granted."""
+OF_GRANTS = dict(zip(BY_GRANTS, (starvation_of, shortfall_of), strict=True))
+"""What those tiers are, of entitlements and grants."""
 
 LENDING = ("idle", "lend", "fragmentation", "locality")
 """Tiers that mind what is borrowed."""
@@ -94,7 +94,8 @@ class StrictOrder:
             self.results.append(TierResult(tier.name, tuple(parts), time.perf_counter() - began))
             if not self.settled:
                 # What this tier had to tell apart the next one need not: a coarse model tells first where it matters.
-                models.refine(
+                coarse = replace(
+                    models.partition,
                     leaves=frozenset(),
                     apart=frozenset(),
                     exact=frozenset(),
@@ -102,6 +103,7 @@ class StrictOrder:
                     split=False,
                     fine=False,
                 )
+                models.repartition(coarse)
             if tier.name == "preemption":
                 self._spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
                 self._settle_preemptions()
@@ -194,7 +196,8 @@ class StrictOrder:
         renewed = self._nothing_left() and set(best.blocked or ()) <= {hold.job for hold in problem.holds}
         if best.values[tier.name][part] > 0 and not renewed:
             known = tuple((j, delay_of(problem, best.decision, j)) for j in best.blocked or ())
-            self.models.refine(blocked=known, instants=release_instants(problem), by_release=True)
+            asked = replace(self.models.partition, blocked=known, instants=release_instants(problem), by_release=True)
+            self.models.repartition(asked)
         result = (self._read_part if renewed else self._solve_part)(tier, index, part, budget)
         best.promise_best()
         best.keep_promises()
@@ -203,7 +206,8 @@ class StrictOrder:
         best.limits[-1] = (tier.name, part, result.limit)
         served = frozenset(j for j in best.blocked or () if best.decision.action[j] == Action.START)
         ready = frozenset(best.blocked or ()) - served - frozenset(best.decision.blocked)
-        self.models.refine(
+        promised = replace(
+            self.models.partition,
             holds=problem.holds + best.fresh,
             served=served,
             ready=ready,
@@ -211,13 +215,14 @@ class StrictOrder:
             instants=(problem.now_us,) if ready else (),
             by_release=False,
         )
+        self.models.repartition(promised)
         return result
 
     def _floor(self, tier: Tier) -> tuple[int, ...]:
         """What the parts of a tier are at least, as far as that is known without a solver."""
         problem, possible = self.problem, self.models.possible
-        if tier.name in BY_GRANTS and not self.assumed:
-            return (BY_GRANTS[tier.name](problem.budgets.entitled, np.array(possible.most_granted)),)
+        if tier.name in OF_GRANTS and not self.assumed:
+            return (OF_GRANTS[tier.name](problem.budgets.entitled, np.array(possible.most_granted)),)
         if tier.name == "idle" and not self.assumed:
             free, lent = least_idle(problem, possible, self.models.partition.gone)
             return max(0, free), lent if self.best.most("idle") == free else 0
@@ -230,21 +235,23 @@ class StrictOrder:
             return
         if tier.name in LENDING and not self.lending:
             self.lending = True
-            self.models.refine(lend=True)
+            self.models.repartition(replace(self.models.partition, lend=True))
             for decision in filled(self.problem, self.best.decision):
                 self.best.offer(decision, index + 1)
         values = self.best.values[tier.name]
         if tier.name == "preemption":
             self._spare_the_dear(values[0])
         if tier.name == "fragmentation" and "idle" in {name for name, _, _ in self.best.limits}:
-            self.models.refine(free=self.best.most("idle"))
+            self.models.repartition(replace(self.models.partition, free=self.best.most("idle")))
         if tier.name == "fragmentation" and values > self._floor(tier):
             late = late_shapes(self.problem, self.best.decision)
             if late:
-                self.models.refine(timed=late, instants=protection_ends(self.problem, late))
+                ends = protection_ends(self.problem, late)
+                self.models.repartition(replace(self.models.partition, timed=late, instants=ends))
         elif tier.name == "locality" and values > self._floor(tier):
             preferring = {j for j in self.best.decision.placement if self.problem.jobs.preferred_level[j] >= 0}
-            self.models.refine(single=self.models.partition.single | self.models.affordable(preferring))
+            single = self.models.partition.single | self.models.affordable(preferring)
+            self.models.repartition(replace(self.models.partition, single=single))
 
     def _spare_the_dear(self, cost: int, number: int | None = None, gpus: int | None = None) -> None:
         """Take for fixed what alone would exceed what all preemptions together may cost, number and hold.
