@@ -29,28 +29,51 @@ def takes_place_of(problem: Problem, covers: BoolArray, job: int, other: int, po
 
 
 class Places:
-    """Which jobs take whose place (:func:`takes_place_of`), asked once for all jobs of the same terms."""
+    """Which jobs take whose place (:func:`takes_place_of`), worked out at once for all others of a job.
+
+    Attributes
+    ----------
+    terms : list of int
+        What is looked at in a job whose place is taken, by job: equal for those that are the same to everybody.
+    """
 
     def __init__(self, problem: Problem) -> None:
-        self._problem, self._covers = problem, eligibility_covers(problem)
         jobs = problem.jobs
         alike = np.column_stack(
-            (jobs.gpus_per_replica, jobs.replicas, jobs.resources, jobs.required_level, jobs.eligibility)
+            (jobs.gpus_per_replica, jobs.replicas, jobs.required_level, jobs.eligibility, jobs.resources)
         )
-        self.terms: list[int] = np.unique(alike, axis=0, return_inverse=True)[1].ravel().tolist()
-        """What is looked at in the other job, by job: equal for jobs that are all the same to everybody."""
-        self._alone = jobs.exclusive | (jobs.max_per_node > 0) | jobs.same_gpu_group
-        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._rows, numbers = np.unique(alike, axis=0, return_inverse=True)
+        self.terms: list[int] = numbers.ravel().tolist()
+        self._alone = (jobs.exclusive | (jobs.max_per_node > 0) | jobs.same_gpu_group).tolist()
+        self._covers = eligibility_covers(problem)
+        self._pools: dict[int, list[tuple[int, ...]]] = {}
+
+    def alike(self, job: int) -> tuple[int, bool]:
+        """What is looked at in a job that takes a place: equal for those that fit in the same places."""
+        return self.terms[job], self._alone[job]
 
     def pools(self, job: int, other: int) -> tuple[int, ...]:
         """Pools in which a job fits wherever another one runs."""
         if self._alone[job]:
             return ()
-        key = self.terms[job], self.terms[other]
-        if key not in self._known:
-            every = range(len(self._problem.pool_names))
-            self._known[key] = tuple(p for p in every if takes_place_of(self._problem, self._covers, job, other, p))
-        return self._known[key]
+        terms = self.terms[job]
+        if terms not in self._pools:
+            self._pools[terms] = self._pools_of(terms)
+        return self._pools[terms][self.terms[other]]
+
+    def _pools_of(self, terms: int) -> list[tuple[int, ...]]:
+        """By the terms of the other job."""
+        g, replicas, level, eligibility, *needs = self._rows[terms].tolist()
+        gpus, others, levels, rules, *have = self._rows.T
+        per_slot = gpus // g
+        for need, column in zip(needs, have, strict=True):
+            per_slot = np.minimum(per_slot, column // need) if need else per_slot
+        fits = (per_slot * others >= replicas) & (levels >= level)
+        sets: dict[bytes, tuple[int, ...]] = {}
+        rows = self._covers[eligibility, rules] & fits[:, None]
+        for row in np.unique(rows, axis=0):
+            sets[row.tobytes()] = tuple(np.flatnonzero(row).tolist())
+        return [sets[row.tobytes()] for row in rows]
 
 
 def eligibility_covers(problem: Problem) -> BoolArray:

@@ -184,7 +184,7 @@ def _cells(problem: Problem, partition: Partition, chain: bool) -> list[Cell]:
     (Coffman, Garey, Johnson 1987); otherwise every node is a cell of its own.
     """
     nodes, held = problem.nodes, problem.held
-    usage = Usage(problem)
+    usage = Usage.status_quo(problem)
     for job in partition.gone:
         usage.evict(job)
     region = partition.region
@@ -292,9 +292,8 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
             if possible is not None and (j, mode) not in possible.starts:
                 continue
             shapes = []
+            lone, party = j if limit or exclusive else -1, party_of(problem, partition, j, mode)
             for pool in term.pools:
-                lone = j if limit or exclusive else -1
-                party = party_of(problem, partition, j, mode)
                 kind = Kind(pool, g, resources, int(jobs.eligibility[j]), group, lone, limit, exclusive, party)
                 index = kind_of.setdefault(kind, len(kind_of))
                 shape = Shape(index, replicas, level)

@@ -58,7 +58,7 @@ class _Ruling:
         self.leaf: IntArray = jobs.leaf[self.job]
         self.kind = np.array(place_kinds(problem), dtype=np.int64)[self.job]
         self.like = dict(zip(self.kind.tolist(), self.job.tolist(), strict=True))
-        self._usage = Usage(problem)
+        self._usage = Usage.status_quo(problem)
         for j in np.flatnonzero(self.goes).tolist():
             self._usage.evict(j)
         quo = status_quo(problem)

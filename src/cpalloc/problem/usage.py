@@ -74,9 +74,14 @@ class Usage:
                 self._shuts(n)
 
     @classmethod
+    def status_quo(cls, problem: Problem) -> Usage:
+        """The state if nothing is decided, one's own to go on from."""
+        return problem.once("status quo", lambda: cls(problem)).copy()
+
+    @classmethod
     def of(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> Usage:
         """The state after a decision, with the starts in ``without`` taken away."""
-        usage = cls(problem)
+        usage = cls.status_quo(problem)
         gone = (decision.action == Action.PREEMPT) & (problem.jobs.state == JobState.EVICTABLE)
         for job in np.flatnonzero(gone).tolist():
             usage.evict(job)

@@ -54,7 +54,7 @@ def realise(ctx: ModelContext, value: Value) -> Decision:
     problem = ctx.problem
     base = status_quo(problem)
     action, mode, promoted = base.action.copy(), base.mode.copy(), base.promoted.copy()
-    usage = Usage(problem)
+    usage = Usage.status_quo(problem)
     for j, var in ctx.e.items():
         if value(var):
             action[j], mode[j] = Action.PREEMPT, Mode.NONE

@@ -15,8 +15,8 @@ from cpalloc.models.fit import Places, does_not_fit, may_not_fit
 from cpalloc.models.partition import Partition
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
-from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
-from cpalloc.problem.usage import Usage
+from cpalloc.problem.problem import Action, Decision, IntArray, JobState, Mode, Problem
+from cpalloc.problem.usage import Usage, place_kinds
 
 
 class Inversion:
@@ -40,10 +40,10 @@ class Inversion:
         """
         problem, jobs = ctx.problem, ctx.problem.jobs
         by_leaf: dict[int, list[int]] = defaultdict(list)
-        stated = _stated(ctx.partition)
+        looked_at = _stated(ctx.partition)
         # Of jobs without a start in the model only those wait for sure that nobody has settled, or could lend to.
         waits = ctx.partition.region is None
-        stated = frozenset(j for j in stated if waits and (ctx.partition.lend or jobs.may_allocate[j]))
+        stated = frozenset(j for j in looked_at if waits and (ctx.partition.lend or jobs.may_allocate[j]))
         possible = ctx.partition.possible
         passed_over = frozenset[int]() if possible is None else possible.passed
         never = frozenset(j for j in passed_over if ctx.partition.lend or jobs.may_allocate[j])
@@ -54,7 +54,7 @@ class Inversion:
             members.sort(key=lambda j: int(jobs.order[j]))
             starts = {mode: _Starts(ctx, mode, members) for mode in (Mode.ALLOCATED, Mode.BORROWED)}
             for j in members:
-                passed = _passed_over(ctx, j, starts)
+                passed = _passed_over(ctx, j, starts, stated=j in looked_at)
                 if passed is not None:
                     terms.append((weight(problem, j), passed))
         return (dot(terms),)
@@ -73,6 +73,7 @@ class _Starts:
         self._all = _Chain(ctx, f"any,{int(mode)}")
         self._alike: dict[int, _Chain] = {}
         self._alike_in: dict[int, dict[int, _Chain]] = defaultdict(dict)
+        self._known: dict[tuple[int, bool], list[_Chain]] = {}
         for j in (j for j in members if (j, mode) in ctx.y):
             self._all.append(j, int(order[j]), ctx.y[j, mode])
             terms = self._places.terms[j]
@@ -89,23 +90,27 @@ class _Starts:
         """Jobs ranked worse than a job."""
         return self._all.after(int(self._ctx.problem.jobs.order[job]))
 
-    def any_after(self, job: int) -> cp_model.IntVar | None:
-        """Whether any job ranked worse starts; None where there is none."""
+    def any_after(self, job: int) -> cp_model.IntVar:
+        """Whether any job ranked worse starts; there must be one."""
         return self._all.any_after(int(self._ctx.problem.jobs.order[job]))
 
     def any_in_place_of(self, job: int) -> Iterator[cp_model.IntVar]:
         """Whether worse-ranked jobs start where the job fits: of like terms anywhere, or in the pools where it does."""
-        problem = self._ctx.problem
-        order = int(problem.jobs.order[job])
-        for terms, chain in self._alike.items():
-            fits = self._places.pools(job, chain.jobs[0])
-            if not fits or chain.last <= order:
-                continue
-            within = [chains for pool, chains in self._alike_in[terms].items() if pool in fits]
-            for alike in [chain] if len(fits) == len(problem.pool_names) else within:
-                begun = alike.any_after(order)
-                if begun is not None:
-                    yield begun
+        order = int(self._ctx.problem.jobs.order[job])
+        for chain in self._fitting(job):
+            if chain.last > order:
+                yield chain.any_after(order)
+
+    def _fitting(self, job: int) -> list[_Chain]:
+        """Starts in whose place a job fits: the same for all jobs of its terms."""
+        key = self._places.alike(job)
+        if key not in self._known:
+            pools, out = len(self._ctx.problem.pool_names), self._known.setdefault(key, [])
+            for terms, chain in self._alike.items():
+                fits = self._places.pools(job, chain.jobs[0])
+                within = self._alike_in[terms].items()
+                out += [chain] if len(fits) == pools else [inside for pool, inside in within if pool in fits]
+        return self._known[key]
 
 
 class _Chain:
@@ -133,11 +138,9 @@ class _Chain:
         """Jobs behind a place in the order."""
         return self.jobs[bisect_right(self._order, order) :]
 
-    def any_after(self, order: int) -> cp_model.IntVar | None:
-        """Whether any start behind a place in the order begins; None where there is none."""
+    def any_after(self, order: int) -> cp_model.IntVar:
+        """Whether any start behind a place in the order begins; there must be one."""
         first = bisect_right(self._order, order)
-        if first == len(self.jobs):
-            return None
         known = first
         while known < len(self.jobs) - 1 and known not in self._any:
             known += 1
@@ -155,31 +158,36 @@ def _stated(partition: Partition) -> frozenset[int]:
     return partition.watched | partition.apart | partition.exact | partition.firm
 
 
-def _passed_over(ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts]) -> cp_model.IntVar | None:
-    """The variable that says a job is inverted; None where nothing in the model can show that it is."""
+def _passed_over(
+    ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts], *, stated: bool
+) -> cp_model.IntVar | None:
+    """The variable that says a job is inverted; None where nothing in the model can show that it is.
+
+    ``stated``: with more than who starts in its very place.
+    """
     jobs, model, partition = ctx.problem.jobs, ctx.model, ctx.partition
-    rows: list[tuple[Linear, Linear]] = []
+    rows: list[tuple[cp_model.IntVar, list[cp_model.IntVar]]] = []
     for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[job]), (Mode.BORROWED, jobs.may_borrow[job])):
         worse = starts[mode].after(job) if may else []
         if not worse:
             continue
-        begun = starts[mode].any_after(job) if job in _stated(partition) else None
+        begun = starts[mode].any_after(job) if stated else None
         if begun is not None and job in partition.firm:
-            rows.append((begun, 0))
+            rows.append((begun, []))
             continue
-        rows += [(begun_, 0) for begun_ in starts[mode].any_in_place_of(job)]
+        rows += [(begun_, []) for begun_ in starts[mode].any_in_place_of(job)]
         # Whether there is room to borrow is known only where all that borrows is in the model.
         if begun is not None and (mode is Mode.ALLOCATED or partition.lend):
             state = does_not_fit if job in partition.exact else may_not_fit
             excuse = state(ctx, job, mode, worse)
             if excuse is not None:
-                rows.append((begun, excuse))
+                rows.append((begun, [excuse]))
     if not rows:
         return None
     passed = model.new_bool_var(f"passed{job}")
-    started = dot([(1, v) for v in ctx.started(job)])
+    excused = [passed, *ctx.started(job)]
     for begun_, alibi in rows:
-        model.add(passed + started + alibi >= begun_)
+        model.add_bool_or([*excused, *alibi, begun_.negated()])
     return passed
 
 
@@ -201,7 +209,8 @@ def inverted(problem: Problem, decision: Decision) -> list[int]:
     waits = (decision.action == Action.WAIT) & (jobs.state == JobState.PENDING)
     lent = {j for j in decision.placement if decision.mode[j] == Mode.BORROWED}
     usage: dict[Mode, Usage] = {}
-    out: set[int] = set()
+    have: dict[Mode, IntArray] = {}
+    kinds, out = place_kinds(problem), set[int]()
     for (leaf, mode), begun in starts.items():
         begun.sort(key=lambda i: int(order[i]))
         may = jobs.may_allocate if mode is Mode.ALLOCATED else jobs.may_borrow
@@ -210,25 +219,25 @@ def inverted(problem: Problem, decision: Decision) -> list[int]:
             continue
         if mode not in usage:
             usage[mode] = Usage.of(problem, decision, lent if mode is Mode.ALLOCATED else ())
-        room, gone, taken = usage[mode], 0, []
+            have[mode] = granted(problem, decision) if mode is Mode.ALLOCATED else borrowed(problem, decision)
+        room, gone, taken, fits = usage[mode], 0, [], dict[int, bool]()
+        caps = [
+            cap - int(have[mode][list(problem.budgets.leaves_below[vertex])].sum())
+            for vertex, cap in problem.budgets.caps_above(leaf, mode)
+        ]
         # From the worst-ranked up, ever more starts are worse: take them away one after the other.
         for j in sorted(better, key=lambda j: -int(order[j])):
             while begun and order[begun[-1]] > order[j]:
                 taken.append(begun.pop())
                 room.remove(taken[-1], decision.placement[taken[-1]])
                 gone += int(jobs.size[taken[-1]])
-            if j not in out and _admitted(problem, decision, j, mode, gone) and room.fits(j):
+                fits.clear()
+            if j in out or any(int(jobs.size[j]) > left + gone for left in caps):
+                continue
+            if kinds[j] not in fits:
+                fits[kinds[j]] = room.fits(j)
+            if fits[kinds[j]]:
                 out.add(j)
         for i in reversed(taken):
             room.place(i, decision.placement[i])
     return sorted(out)
-
-
-def _admitted(problem: Problem, decision: Decision, job: int, mode: Mode, gone: int) -> bool:
-    """Whether the caps above a job would admit it once ``gone`` GPUs of its budget and mode were free again."""
-    budgets, jobs = problem.budgets, problem.jobs
-    have = granted(problem, decision) if mode is Mode.ALLOCATED else borrowed(problem, decision)
-    return all(
-        int(have[list(budgets.leaves_below[vertex])].sum()) - gone + int(jobs.size[job]) <= cap
-        for vertex, cap in budgets.caps_above(int(jobs.leaf[job]), mode)
-    )
