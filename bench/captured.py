@@ -2,6 +2,7 @@
 
 ``python -m bench.captured capture --days 4 --seeds 1-2`` simulates ``examples/lab.toml`` under ``cpalloc`` and writes
 ``bench/rounds/lab.jsonl.xz``: rounds at equal distances, and those that were left with most unproven tiers.
+``--greedy-days`` lets the greedy fill the lab first, which takes a tenth of the time; ``--file`` keeps them elsewhere.
 ``python -m bench.captured run`` solves them, one after the other, and prints what took how long and what was proved;
 ``python -m bench.captured promises`` tells what it brings that promises move to other nodes.
 """
@@ -31,7 +32,7 @@ from cpalloc.problem.problem import US, Hold, Problem, status_quo
 from cpalloc.schema import Round, parse_round
 from cpalloc.sim.config import SimConfig
 from cpalloc.sim.lab import load_lab, make_lab
-from cpalloc.sim.policies.allocator import AllocatorPolicy, Decided, cpalloc_policy
+from cpalloc.sim.policies.allocator import AllocatorPolicy, Decided, cpalloc_policy, solve_greedily
 from cpalloc.sim.simulate import simulate
 
 ROUNDS = Path(__file__).parent / "rounds" / "lab.jsonl.xz"
@@ -48,13 +49,16 @@ class Met:
     document: dict[str, Any]
 
 
-def met(seed: int, days: float, skip_days: float) -> Iterator[Met]:
+def met(seed: int, days: float, skip_days: float, greedy_days: float) -> Iterator[Met]:
     """The rounds a simulation solves, after some days of filling up."""
     found: list[Met] = []
     policy = cpalloc_policy()
     decide = policy.decide_round
+    switch = load_lab(LAB).start.timestamp() + greedy_days * DAY_S
 
     def watched(round_: Round, cache: CompileCache) -> Decided:
+        if round_.now.timestamp() < switch:
+            return solve_greedily(round_, cache)
         decided = decide(round_, cache)
         if decided.solved:
             document = round_.model_dump(mode="json", exclude_defaults=True)
@@ -80,17 +84,19 @@ def chosen(rounds: list[Met], keep: int) -> list[Met]:
     return [m for m in rounds if m.name in names]
 
 
-def capture(seeds: tuple[int, ...], days: float, skip_days: float, keep: int) -> None:
+def capture(
+    file: Path, seeds: tuple[int, ...], days: float, *, skip_days: float, greedy_days: float, keep: int
+) -> None:
     """Simulate and write the rounds chosen of every seed."""
     lines = [
         json.dumps({"name": m.name, "unproved": m.unproved, "round": m.document}, separators=(",", ":"))
         for seed in seeds
-        for m in chosen(list(met(seed, days, skip_days)), keep // len(seeds))
+        for m in chosen(list(met(seed, days, skip_days, greedy_days)), keep // len(seeds))
     ]
-    ROUNDS.parent.mkdir(exist_ok=True)
-    with lzma.open(ROUNDS, "wt", preset=9) as file:
-        file.write("\n".join(lines) + "\n")
-    print(f"{len(lines)} rounds in {ROUNDS}, {ROUNDS.stat().st_size / 1000:.0f} kB")
+    file.parent.mkdir(exist_ok=True)
+    with lzma.open(file, "wt", preset=9) as out:
+        out.write("\n".join(lines) + "\n")
+    print(f"{len(lines)} rounds in {file}, {file.stat().st_size / 1000:.0f} kB")
 
 
 def read(path: Path = ROUNDS) -> list[Met]:
@@ -155,18 +161,23 @@ def main() -> None:
     taking = commands.add_parser("capture")
     taking.add_argument("--seeds", type=numbers, default=(1, 2))
     taking.add_argument("--days", type=float, default=4.0)
-    taking.add_argument("--skip-days", type=float, default=1.0)
+    taking.add_argument("--skip-days", type=float, default=1.0, help="take no round before")
+    taking.add_argument("--greedy-days", type=float, default=0.0, help="let the greedy decide before")
     taking.add_argument("--keep", type=int, default=240)
+    taking.add_argument("--file", type=Path, default=ROUNDS)
     running = commands.add_parser("run")
     running.add_argument("--every", type=int, default=1, help="solve every n-th only")
-    commands.add_parser("promises")
+    running.add_argument("--file", type=Path, default=ROUNDS)
+    moving = commands.add_parser("promises")
+    moving.add_argument("--file", type=Path, default=ROUNDS)
     args = parser.parse_args()
     if args.command == "capture":
-        capture(args.seeds, args.days, args.skip_days, args.keep)
+        days = {"skip_days": args.skip_days, "greedy_days": args.greedy_days}
+        capture(args.file, args.seeds, args.days, **days, keep=args.keep)
     elif args.command == "promises":
-        Console().print(promises(read()))
+        Console().print(promises(read(args.file)))
     else:
-        Console().print(solved(read()[:: args.every]))
+        Console().print(solved(read(args.file)[:: args.every]))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cpalloc.version import __version__
 
 if TYPE_CHECKING:
-    from cpalloc.engine import check, solve
+    from cpalloc.engine import Solver, check, solve
     from cpalloc.errors import CpallocError, InputError, Issue
     from cpalloc.schema import Allocation, CheckReport, Round, parse_round
     from cpalloc.sim.simulate import simulate
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "solve": "cpalloc.engine",
+    "Solver": "cpalloc.engine",
     "check": "cpalloc.engine",
     "simulate": "cpalloc.sim.simulate",
     "Round": "cpalloc.schema",
@@ -35,6 +36,7 @@ __all__ = [
     "InputError",
     "Issue",
     "Round",
+    "Solver",
     "__version__",
     "check",
     "parse_round",

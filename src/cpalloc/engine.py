@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version as package_version
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
+from typing import Any
 
 from cpalloc.collector import collector_paused
 from cpalloc.explain.beneficiaries import beneficiaries_of_all
@@ -32,7 +31,7 @@ from cpalloc.problem.decode import (
     reservation_rows,
 )
 from cpalloc.problem.problem import Problem
-from cpalloc.schema import Allocation, CheckReport, Round
+from cpalloc.schema import Allocation, CheckReport, Fingerprints, Reader, Round, fingerprint
 from cpalloc.schema import answer as wire
 from cpalloc.solver.guard import fallback, guard
 from cpalloc.solver.replay import keep
@@ -80,9 +79,62 @@ def solve(round_: Round, *, cancel: Event | None = None) -> Allocation:
     InputError
         When the snapshot cannot be trusted as a whole; lists every issue.
     """
-    began = time.perf_counter()
-    solved = solve_round(round_, cancel=cancel, began=began)
-    return _decode(round_, solved, began)
+    return Solver().solve(round_, cancel=cancel)
+
+
+class Solver:
+    """Solves one round of a cluster after the other: what did not change since the last is not looked at again.
+
+    Answers are what :func:`solve` gives. The last round's objects are kept, no others. Threads may share it: they read
+    and compile one at a time, and solve at once.
+
+    Examples
+    --------
+    >>> from cpalloc.schema.examples import load
+    >>> solver = Solver()
+    >>> solver.solve(solver.read(load("small")), trusted=True).status
+    <Status.OPTIMAL: 'optimal'>
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._cache, self._fingerprints = Reader(), CompileCache(), Fingerprints()
+        self._lock = Lock()
+
+    def read(self, document: Mapping[str, Any] | str | bytes) -> Round:
+        """Read a round, as :func:`~cpalloc.schema.parse_round` does; only jobs that changed are read anew.
+
+        Raises
+        ------
+        InputError
+            With every issue.
+        """
+        with self._lock:
+            return self._reader.read(document)
+
+    def solve(
+        self, round_: Round, *, cancel: Event | None = None, trusted: bool = False, asked: Round | None = None
+    ) -> Allocation:
+        """Decide a round (:func:`solve`).
+
+        Parameters
+        ----------
+        trusted
+            The caller has it from :meth:`read`, which has checked it: it is not checked again.
+        asked
+            What was asked, where that is not what is granted: the fingerprint is of this one.
+
+        Raises
+        ------
+        InputError
+            When the snapshot cannot be trusted as a whole; lists every issue.
+        """
+        began = time.perf_counter()
+        with self._lock:
+            compiled = compile_round(round_, cache=self._cache, trusted=trusted)
+        solved = _solve_compiled(round_, compiled, began, cancel)
+        with self._lock:
+            fingerprint = self._fingerprints.of(round_ if asked is None else asked)
+        return _decode(round_, solved, fingerprint, began)
 
 
 def solve_round(
@@ -95,7 +147,10 @@ def solve_round(
 ) -> Solved:
     """Compile, solve and guard; the inside of :func:`solve`. ``cache``, ``trusted``: as in :func:`compile_round`."""
     began = time.perf_counter() if began is None else began
-    compiled = compile_round(round_, cache=cache, trusted=trusted)
+    return _solve_compiled(round_, compile_round(round_, cache=cache, trusted=trusted), began, cancel)
+
+
+def _solve_compiled(round_: Round, compiled: Compiled, began: float, cancel: Event | None) -> Solved:
     compile_s = time.perf_counter() - began
     problem = compiled.problem
     broken: list[Violation]
@@ -150,14 +205,8 @@ def check(round_: Round, allocation: Allocation) -> CheckReport:
     return CheckReport(violations=tuple(found), tiers=tuple(tiers))
 
 
-def fingerprint(round_: Round) -> str:
-    """sha256 of the request in canonical form: the same for the same question however it was written."""
-    doc = round_.model_dump(mode="json", exclude_defaults=True)
-    return "sha256:" + hashlib.sha256(json.dumps(doc, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 @collector_paused()
-def _decode(round_: Round, solved: Solved, began: float) -> Allocation:
+def _decode(round_: Round, solved: Solved, fingerprint: str, began: float) -> Allocation:
     problem, solution = solved.compiled.problem, solved.solution
     decision, gap = solution.decision, problem.options.gap
     proved = solution.stop_reason == "proved"
@@ -176,7 +225,7 @@ def _decode(round_: Round, solved: Solved, began: float) -> Allocation:
     tiers = tuple(_tier_row(problem, t, values[t.name], gap) for t in solution.tiers)
     return Allocation(
         schema_version=1,
-        request_fingerprint=fingerprint(round_),
+        request_fingerprint=fingerprint,
         now=round_.now,
         engine=wire.Engine(cpalloc=__version__, ortools=package_version("ortools")),
         status="optimal" if proved and all(t.status == "optimal" for t in tiers) else "feasible",

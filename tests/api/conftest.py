@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from cpalloc.api.app import create_app
 from cpalloc.api.openapi import example
 from cpalloc.api.settings import Settings
-from cpalloc.schema import Allocation, CheckReport, Round, parse_allocation
+from cpalloc.schema import Allocation, CheckReport, Round, fingerprint, parse_allocation, parse_round
 
 MakeClient = Callable[..., TestClient]
 
@@ -31,7 +31,11 @@ class FakeEngine:
     release: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def solve(self, round_: Round, *, cancel: threading.Event) -> Allocation:
+    def read(self, document: Mapping[str, Any]) -> Round:
+        return parse_round(document)
+
+    def solve(self, round_: Round, *, cancel: threading.Event, trusted: bool, asked: Round) -> Allocation:
+        assert trusted
         self.rounds.append(round_)
         self.began.release()
         if self.error is not None:
@@ -40,23 +44,19 @@ class FakeEngine:
             if cancel.wait(0.005):
                 self.cancelled.set()
                 break
-        return parse_allocation(example("allocation")).model_copy(update={"request_fingerprint": "of the granted"})
+        return parse_allocation(example("allocation")).model_copy(update={"request_fingerprint": fingerprint(asked)})
 
     def check(self, round_: Round, allocation: Allocation) -> CheckReport:
         if self.error is not None:
             raise self.error
         return CheckReport.model_validate(example("report"))
 
-    @staticmethod
-    def fingerprint(round_: Round) -> str:
-        return "of the asked"
-
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     fake = FakeEngine()
     module: Any = ModuleType("cpalloc.engine")
-    module.solve, module.check, module.fingerprint = fake.solve, fake.check, fake.fingerprint
+    module.Solver, module.check = lambda: fake, fake.check
     monkeypatch.setitem(sys.modules, "cpalloc.engine", module)
     yield fake
     fake.release.set()

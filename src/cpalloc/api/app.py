@@ -12,6 +12,7 @@ from cpalloc.api.openapi import document
 from cpalloc.api.pool import Pool
 from cpalloc.api.routes import check, meta, solve, what_if
 from cpalloc.api.settings import Settings
+from cpalloc.api.solvers import Solvers
 from cpalloc.api.state import State
 from cpalloc.api.what_if.pool import WhatIfs
 from cpalloc.version import __version__
@@ -53,7 +54,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.cpalloc = State(settings, pool, what_ifs)
+    app.state.cpalloc = State(settings, pool, Solvers(settings.keep_clusters), what_ifs)
     errors.install(app)
     for module in (solve, check, what_if, meta):
         app.include_router(module.router)

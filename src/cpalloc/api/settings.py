@@ -36,6 +36,8 @@ class Settings(BaseSettings):
         Rounds solved (or checked) at once; by default as many as the cores carry at ``max_workers`` each.
     max_queue
         Rounds that may wait; beyond it the answer is 503.
+    keep_clusters
+        Clusters of which the last round is kept, to read the next one faster (about as much memory as its text).
     max_body_bytes
         Largest request body.
     max_time_limit
@@ -69,6 +71,7 @@ class Settings(BaseSettings):
         int, Field(ge=1, default_factory=lambda data: max(1, usable_cores() // data.get("max_workers", 1)))
     ]
     max_queue: Annotated[int, Field(ge=0)] = 16
+    keep_clusters: Annotated[int, Field(ge=0)] = 4
     max_body_bytes: Annotated[int, Field(ge=1)] = 256 * MEBIBYTE
     max_time_limit: Annotated[Decimal6, Field(ge=Decimal("0.05"), le=3600)] = Decimal(3600)
     drain_s: Annotated[int, Field(ge=0)] = 60

@@ -9,15 +9,17 @@ from fastapi import Depends, Request
 
 from cpalloc.api.pool import Pool
 from cpalloc.api.settings import Settings
+from cpalloc.api.solvers import Solvers
 from cpalloc.api.what_if.pool import WhatIfs
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Settings, the pool of rounds and that of what-ifs of one application."""
+    """Settings, the pool of rounds with the solvers of its clusters, and that of what-ifs of one application."""
 
     settings: Settings
     pool: Pool
+    solvers: Solvers
     what_ifs: WhatIfs
 
 

@@ -22,7 +22,9 @@ from cpalloc.schema.answer import (
     TierValue,
     Warning,
 )
+from cpalloc.schema.canonical import Fingerprints, fingerprint
 from cpalloc.schema.jsonschema import answer_schema, request_schema
+from cpalloc.schema.reading import Reader
 from cpalloc.schema.request import (
     Budget,
     Cluster,
@@ -74,6 +76,7 @@ __all__ = [
     "DomainRow",
     "Duration",
     "Engine",
+    "Fingerprints",
     "Finished",
     "ForcedBy",
     "Fragmentation",
@@ -90,6 +93,7 @@ __all__ = [
     "Policy",
     "Previous",
     "Priority",
+    "Reader",
     "Reason",
     "ReasonCode",
     "ReservationRow",
@@ -109,6 +113,7 @@ __all__ = [
     "Topology",
     "Warning",
     "answer_schema",
+    "fingerprint",
     "parse_allocation",
     "parse_round",
     "request_schema",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,13 +19,15 @@ from cpalloc.schema.request import CLUSTER_NEEDS, CLUSTER_TAKES, Round
 
 
 @collector_paused()
-def parse_round(document: Mapping[str, Any] | str | bytes) -> Round:
+def parse_round(document: Mapping[str, Any] | str | bytes, *, known: Mapping[str, Any] = MappingProxyType({})) -> Round:
     """Read a round and check that its snapshot can be trusted.
 
     Parameters
     ----------
     document : mapping, str or bytes
         The document, or its JSON text (UTF-8).
+    known : mapping
+        Some of the document's fields as they were read before, in part or in whole (:class:`~cpalloc.schema.Reader`).
 
     Returns
     -------
@@ -36,9 +39,9 @@ def parse_round(document: Mapping[str, Any] | str | bytes) -> Round:
     InputError
         With every issue: malformed fields, and what the well-formed ones contradict each other in.
     """
-    parsed = _load(document)
+    parsed = load_document(document)
     try:
-        round_ = Round.model_validate(parsed)
+        round_ = Round.model_validate({**parsed, **known} if known else parsed)
     except ValidationError as error:
         issues = issues_of(error, parsed)
         issues += _form_issues(parsed, issues)
@@ -86,14 +89,15 @@ def parse_allocation(document: Mapping[str, Any] | str | bytes) -> Allocation:
     InputError
         With every malformed field.
     """
-    parsed = _load(document)
+    parsed = load_document(document)
     try:
         return Allocation.model_validate(parsed)
     except ValidationError as error:
         raise InputError(issues_of(error, parsed)) from None
 
 
-def _load(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+def load_document(document: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+    """The document as an object; :class:`InputError` where it is none."""
     value: object = document
     if isinstance(document, str | bytes):
         try:

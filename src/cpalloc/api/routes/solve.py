@@ -6,7 +6,7 @@ import threading
 import time
 from decimal import Decimal
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -15,7 +15,12 @@ from cpalloc.api.body import hung_up, read_body
 from cpalloc.api.documents import json_body, json_response, problems
 from cpalloc.api.settings import Settings
 from cpalloc.api.state import AppState
-from cpalloc.schema import Round, parse_round
+from cpalloc.schema import Round
+from cpalloc.schema.validate import load_document
+
+if TYPE_CHECKING:
+    from cpalloc.api.solvers import Solvers
+    from cpalloc.engine import Solver
 
 SHORTEST = Decimal("0.05")
 """Shortest time limit of the wire format, in seconds."""
@@ -45,24 +50,29 @@ router = APIRouter(tags=["rounds"])
     openapi_extra={"requestBody": json_body("Round")},
 )
 async def solve(request: Request, state: AppState, x_server_timeout: ServerTimeout = None) -> Response:
-    """Decide which jobs start, stay, stop or wait. Stateless, and safe to repeat."""
+    """Decide which jobs start, stay, stop or wait. The answer depends on the request alone: safe to repeat."""
     deadline_s = None if x_server_timeout is None else time.monotonic() + x_server_timeout
     state.pool.refuse_if_full()
     body = await read_body(request, state.settings.max_body_bytes)
-    round_ = await run_in_threadpool(parse_round, body)
-    work = partial(_solve, round_, state.settings, deadline_s)
+    solver, round_ = await run_in_threadpool(_read, body, state.solvers)
+    work = partial(_solve, solver, round_, state.settings, deadline_s)
     answer = await state.pool.run(work, hung_up=partial(hung_up, request))
     return Response(answer, media_type="application/json")
 
 
-def _solve(round_: Round, settings: Settings, deadline_s: float | None, cancel: threading.Event) -> bytes:
-    from cpalloc.engine import fingerprint, solve
+def _read(body: bytes, solvers: Solvers) -> tuple[Solver, Round]:
+    document = load_document(body)
+    cluster = document.get("cluster")
+    solver = solvers.of(cluster.get("name") if isinstance(cluster, dict) else None)
+    return solver, solver.read(document)
 
+
+def _solve(
+    solver: Solver, round_: Round, settings: Settings, deadline_s: float | None, cancel: threading.Event
+) -> bytes:
     left_s = None if deadline_s is None else deadline_s - time.monotonic()
     granted = limited(round_, settings, left_s)
-    allocation = solve(granted, cancel=cancel)
-    if granted is not round_:  # the fingerprint is of what was asked
-        allocation = allocation.model_copy(update={"request_fingerprint": fingerprint(round_)})
+    allocation = solver.solve(granted, cancel=cancel, trusted=True, asked=round_)
     return allocation.model_dump_json().encode()
 
 
