@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from cpalloc.api.openapi import example
 from cpalloc.cli import create_cli
-from cpalloc.schema import Allocation, CheckReport, Round, parse_allocation
+from cpalloc.schema import Allocation, CheckReport, Round, parse_allocation, parse_round
 from cpalloc.schema.examples import load
 
 SRC = Path(__file__).parents[2] / "src"
@@ -43,7 +43,10 @@ class FakeEngine:
     report: dict[str, Any] = field(default_factory=lambda: example("report"))
     rounds: list[Round] = field(default_factory=list)
 
-    def solve(self, round_: Round, *, cancel: Any = None) -> Allocation:
+    def read(self, document: Any) -> Round:
+        return parse_round(document)
+
+    def solve(self, round_: Round, *, cancel: Any = None, **_: Any) -> Allocation:
         self.rounds.append(round_)
         return parse_allocation({**example("allocation"), **self.changes})
 
@@ -55,7 +58,7 @@ class FakeEngine:
 def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine()
     module: Any = ModuleType("cpalloc.engine")
-    module.solve, module.check = fake.solve, fake.check
+    module.solve, module.check, module.Solver = fake.solve, fake.check, lambda: fake
     monkeypatch.setitem(sys.modules, "cpalloc.engine", module)
     return fake
 
