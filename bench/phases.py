@@ -17,7 +17,7 @@ from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.compile import Compiled, compile_round
 from cpalloc.problem.problem import Decision, Problem
-from cpalloc.schema import Round, parse_round
+from cpalloc.schema import Round, fingerprint, parse_round
 from cpalloc.solver.greedy import greedy
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.outcome import Run
@@ -155,7 +155,7 @@ def decode(case: Prepared) -> str:
     """Solution → the answer as JSON text, reasons included."""
     solved = engine.Solved(case.compiled, case.solution, (), 0.0)
     # The function is private: nobody but the engine decodes, and this is its second half, timed.
-    return engine._decode(case.round, solved, time.perf_counter()).model_dump_json()
+    return engine._decode(case.round, solved, fingerprint(case.round), time.perf_counter()).model_dump_json()
 
 
 def whole(case: Prepared) -> str:

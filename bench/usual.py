@@ -29,9 +29,8 @@ from rich.table import Table
 
 from bench.cases import case
 from bench.measure import cpu_s
-from cpalloc.engine import solve
+from cpalloc.engine import Solver
 from cpalloc.generate import generate_doc
-from cpalloc.schema import parse_round
 
 PERIOD = timedelta(seconds=60)
 
@@ -108,14 +107,15 @@ class Took:
     phases: dict[str, float]
 
 
-def measured(queue: Queue, rounds: int) -> Iterator[Took]:
-    """Solve one round after the other in this process."""
+def measured(queue: Queue, rounds: int, solver: Solver | None) -> Iterator[Took]:
+    """Solve one round after the other in this process; without a ``solver`` each as if it were the only one."""
     for _ in range(rounds):
+        own = Solver() if solver is None else solver
         text = json.dumps(queue.document)
         used, began = cpu_s(), time.perf_counter()
-        round_ = parse_round(text)
+        round_ = own.read(text)
         parse_s = time.perf_counter() - began
-        allocation = solve(round_)
+        allocation = own.solve(round_, trusted=True)
         solved_s = time.perf_counter() - began - parse_s
         out = allocation.model_dump_json()
         total_s = time.perf_counter() - began
@@ -190,15 +190,17 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=10, help="between two rounds")
     parser.add_argument("--settle", type=int, default=6, help="rounds before the ones that count")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--alone", action="store_true", help="keep nothing from one round to the next")
     parser.add_argument("--http", action="store_true", help="measure over HTTP as well")
     parser.add_argument("--keep", help="keep the last round's document in this file")
     args = parser.parse_args()
     queue = Queue(args.family, args.nodes, args.seed, limit_s=args.limit, events=args.events)
-    for _ in measured(queue, args.settle):
+    solver = None if args.alone else Solver()
+    for _ in measured(queue, args.settle, solver):
         pass
     console = Console()
     name = f"{args.family}-{args.nodes}-s{args.seed}"
-    console.print(phases_table(name, list(measured(queue, args.rounds))))
+    console.print(phases_table(name, list(measured(queue, args.rounds, solver))))
     if args.http:
         with service() as url:
             took = list(over_http(queue, args.rounds + 1, url))[1:]  # the first one loads the solver

@@ -53,6 +53,19 @@ def test_an_answer_over_http_is_the_answer(prepared: Prepared) -> None:
     assert [t["name"] for t in served["tiers"]] == [t["name"] for t in direct["tiers"]]
 
 
+def test_usual_rounds_are_measured() -> None:
+    from bench.usual import Queue, measured, phases_table
+
+    from cpalloc.engine import Solver
+
+    queue = Queue("mixed", 16, 1, limit_s=1, events=4)
+    before = queue.document["now"]
+    took = list(measured(queue, 2, Solver()))
+    assert len(took) == 2
+    assert queue.document["now"] > before
+    assert phases_table("", took).row_count == len(took[0].phases) + 2
+
+
 def test_equal_cases_give_equal_rounds() -> None:
     from bench.cases import case
     from bench.phases import Prepared
@@ -144,11 +157,11 @@ def test_highs_agrees_with_cp_sat_on_the_models_of_a_round() -> None:
     assert compared >= 10
 
 
-def test_rounds_of_a_simulation_are_captured_and_solved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_of_a_simulation_are_captured_and_solved_again(tmp_path: Path) -> None:
     from bench import captured
 
-    monkeypatch.setattr(captured, "ROUNDS", tmp_path / "rounds.jsonl.xz")
-    captured.capture((1,), days=0.03, skip_days=0.0, keep=4)
-    rounds = captured.read(tmp_path / "rounds.jsonl.xz")
+    kept = tmp_path / "rounds.jsonl.xz"
+    captured.capture(kept, (1,), 0.03, skip_days=0.0, greedy_days=0.0, keep=4)
+    rounds = captured.read(kept)
     assert 4 <= len(rounds) <= 6
     assert captured.solved(rounds).row_count == 10  # the round and nine tiers

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from cpalloc.models.partition import Partition
-from cpalloc.solver.search import Goal, Search
+from cpalloc.solver.goals import Goal
+from cpalloc.solver.search import Search
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,18 @@ class Models:
         stays = self.evictable() - now.goes - gone
         self.repartition(replace(self.partition, stays=stays, gone=gone, possible=now))
 
+    def spare_the_dear(self, cost: int, number: int | None = None, gpus: int | None = None) -> None:
+        """Take for fixed what alone would exceed what all preemptions together may cost, number and hold.
+
+        Where nothing may be preempted any more, models shrink to the nodes that have something free.
+        """
+        jobs = self.problem.jobs
+        dear = jobs.preempt_cost > cost
+        if number is not None and gpus is not None:
+            dear |= (jobs.size > gpus) | (number == 0)
+        dear &= jobs.state == JobState.EVICTABLE
+        self.settle(frozenset(np.flatnonzero(dear).tolist()))
+
     def unsettled(self) -> frozenset[int]:
         """Evictable jobs of which it is not settled whether they are preempted."""
         return self.evictable() - self.partition.stays - self.partition.gone

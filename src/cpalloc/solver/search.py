@@ -20,6 +20,7 @@ from cpalloc.models.partition import Partition
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Action, Decision
 from cpalloc.solver.exchange import give_to_others
+from cpalloc.solver.goals import BY_GRANTS, FEW_NODES, PLACED, REGIONAL, RELAXED, TIMED, Goal
 from cpalloc.solver.greedy import in_order, sparing
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
@@ -42,24 +43,17 @@ NARROW_ROUNDS = 8
 WHOLE_SHARE = 0.75
 """Part of what is left that a solve of the whole model may take: what its solution stands for must still be found."""
 
+QUICK_SHARE = 0.15
+"""The same for a big model at first: before regions are tried."""
+
+REGIONS_FIRST_SHARE = 0.6
+"""Part of what is left then for regions."""
+
 NARROW_SHARE = 0.5
 """Part of what is left then for looking more closely at it."""
 
 WITHIN_SLACK = 0.3
 """Part of a tier's time for coming nearer to its bound than the slack that later tiers have anyway."""
-
-REGIONAL = ("starvation", "shortfall", "inversion", "preemption")
-"""Tiers that are improved region by region where the whole model did not reach its bound."""
-
-RELAXED = ("starvation", "shortfall", "preemption")
-"""Those of them whose linear relaxation is worth its time."""
-
-FEW_NODES = 512
-"""Nodes up to which the relaxation without nodes is solved in whole numbers, and only for tiers that mind nothing but
-grants: there the whole model proves ``preemption`` as fast as any relaxation bounds it. Beyond, with fractions."""
-
-BY_GRANTS = ("starvation", "shortfall")
-"""Tiers that mind nothing but what budgets are granted."""
 
 SPARING = (1.0, 0.95, 0.9, 0.8)
 """Parts of the shortfall allowed that are tried for a relaxation without nodes."""
@@ -73,28 +67,8 @@ REGION_S = 2.0
 REGION_ROUNDS = 3
 """Times that a region's model may be refined."""
 
-PLACED = ("fragmentation", "locality")
-"""Tiers that mind where starts are."""
-
-TIMED = ("delay", *PLACED)
-"""Tiers whose models know of some instants only."""
-
 MOST_EXCHANGED = 8
 """Most jobs passed over that are put right one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What is being minimised: a part of a tier, and the tier's place in the order.
-
-    ``slack``: what later tiers may give back. ``prefer``: a part to improve whatever earlier tiers say.
-    """
-
-    tier: str
-    index: int
-    part: int
-    slack: int = 0
-    prefer: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +109,9 @@ class Search:
         try:
             if goal.tier in RELAXED and goal.part == 0 and not self._reached(goal, bound):
                 bound, source = self._relaxed(goal, bound, models.meter(RELAXED_SHARE * left()))
-            for _ in range(MAX_ROUNDS if models.whole() else 0):
+                if goal.tier == "preemption" and not self._reached(goal, bound):
+                    models.spare_the_dear(self._value(goal))
+            for attempt in range(MAX_ROUNDS if models.whole() else 0):
                 if self._reached(goal, bound):
                     break
                 if goal.slack and self._reached(goal, None if bound is None else bound + goal.slack):
@@ -146,7 +122,9 @@ class Search:
                 ctx, expression = models.current(goal.tier, goal.part)
                 if left() <= 0.01:
                     break  # building it took all the time there was
-                run = models.run(ctx, expression, max(0.01, WHOLE_SHARE * left()), most=best)
+                quickly = attempt == 0 and self._big(goal)
+                share = QUICK_SHARE if quickly else WHOLE_SHARE
+                run = models.run(ctx, expression, max(0.01, share * left()), most=best)
                 if run.status is Status.INFEASIBLE:
                     log.warning("CP-SAT calls tier %s infeasible although a feasible decision is known", goal.tier)
                     break
@@ -157,6 +135,14 @@ class Search:
                         log.error(message, run.bound, goal.tier, goal.part, best)
                         break
                     bound, source = run.bound, run.source
+                if quickly and run.status is not Status.OPTIMAL:
+                    # Region by region most is gained soonest, and the less is at stake the easier the whole model is.
+                    if run.found:
+                        self._take(ctx, run, goal)
+                    self._by_regions(goal, bound, models.meter(REGIONS_FIRST_SHARE * left()))
+                    if goal.tier == "preemption":
+                        models.spare_the_dear(self._value(goal))
+                    continue
                 if not run.found:
                     break  # too big a model for the time there is
                 seen = self._take(ctx, run, goal)
@@ -179,6 +165,10 @@ class Search:
             log.error(message, goal.tier, goal.part, self._value(goal), bound)
             bound, source = None, "contradicted"
         return bound, source
+
+    def _big(self, goal: Goal) -> bool:
+        """Whether the whole model may be too big to be solved at once."""
+        return goal.tier in RELAXED and goal.part == 0 and len(self.problem.nodes.names) > FEW_NODES
 
     def _relaxed(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> tuple[int | None, str]:
         """The best bound of relaxations that are cheaper than the whole model, and where it comes from."""

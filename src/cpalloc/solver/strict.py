@@ -18,14 +18,15 @@ from cpalloc.models.objectives.fragmentation import late_shapes, protection_ends
 from cpalloc.models.objectives.idle import least_idle
 from cpalloc.models.objectives.shortfall import shortfall_of
 from cpalloc.models.objectives.starvation import starvation_of
-from cpalloc.problem.problem import Action, Decision, JobState, Problem, Tier
+from cpalloc.problem.problem import Action, Decision, Problem, Tier
 from cpalloc.solver.fill import filled
+from cpalloc.solver.goals import BY_GRANTS, FEW_NODES, Goal
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
 from cpalloc.solver.outcome import Run
 from cpalloc.solver.prune import prune
 from cpalloc.solver.results import Clock, PartResult, Solution, TierResult
-from cpalloc.solver.search import BY_GRANTS, Goal, Search
+from cpalloc.solver.search import Search
 from cpalloc.solver.settled import MOST_SETS, Known, settled
 
 SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.5, "preemption": 0.65, "delay": 0.6, "fragmentation": 0.85}
@@ -42,6 +43,9 @@ OF_GRANTS = dict(zip(BY_GRANTS, (starvation_of, shortfall_of), strict=True))
 
 LENDING = ("idle", "lend", "fragmentation", "locality")
 """Tiers that mind what is borrowed."""
+
+LITTLE = 0.02
+"""Part of the slack used that is not worth a solve of a big model to take back."""
 
 MOST_UNSETTLED = 3_000
 """Variables of the coarse model up to which later tiers may look for other preemptions that are as good."""
@@ -105,7 +109,7 @@ class StrictOrder:
                 )
                 models.repartition(coarse)
             if tier.name == "preemption":
-                self._spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
+                self.models.spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
                 self._settle_preemptions()
                 self._tighten(index, models.left() / 10)
         if not self.lending:
@@ -240,7 +244,7 @@ class StrictOrder:
                 self.best.offer(decision, index + 1)
         values = self.best.values[tier.name]
         if tier.name == "preemption":
-            self._spare_the_dear(values[0])
+            self.models.spare_the_dear(values[0])
         if tier.name == "fragmentation" and "idle" in {name for name, _, _ in self.best.limits}:
             self.models.repartition(replace(self.models.partition, free=self.best.most("idle")))
         if tier.name == "fragmentation" and values > self._floor(tier):
@@ -252,18 +256,6 @@ class StrictOrder:
             preferring = {j for j in self.best.decision.placement if self.problem.jobs.preferred_level[j] >= 0}
             single = self.models.partition.single | self.models.affordable(preferring)
             self.models.repartition(replace(self.models.partition, single=single))
-
-    def _spare_the_dear(self, cost: int, number: int | None = None, gpus: int | None = None) -> None:
-        """Take for fixed what alone would exceed what all preemptions together may cost, number and hold.
-
-        Where nothing may be preempted any more, models shrink to the nodes that have something free.
-        """
-        jobs = self.problem.jobs
-        dear = jobs.preempt_cost > cost
-        if number is not None and gpus is not None:
-            dear |= (jobs.size > gpus) | (number == 0)
-        dear &= jobs.state == JobState.EVICTABLE
-        self.models.settle(frozenset(np.flatnonzero(dear).tolist()))
 
     def _settle_preemptions(self) -> None:
         """Where no other preemptions are within the limits, the tiers to come need not look for any."""
@@ -299,7 +291,7 @@ class StrictOrder:
                 position = next(i for i, limit in enumerate(self.best.limits) if limit[:2] == (tier.name, part))
                 at = next(i for i, r in enumerate(self.results) if r.name == tier.name)
                 floor = self.results[at].parts[part].best
-                if self.best.values[tier.name][part] > floor and budget > 0.01:
+                if budget > 0.01 and self._can_be_taken_back(tier.name, part, floor, budget):
                     self.search.improve(Goal(tier.name, index, part, prefer=(tier.name, part)), budget)
                 value = self.best.values[tier.name][part]
                 self.best.limits[position] = (tier.name, part, value)
@@ -309,6 +301,14 @@ class StrictOrder:
                 parts = list(self.results[at].parts)
                 parts[part] = replace(parts[part], limit=value)
                 self.results[at] = replace(self.results[at], parts=tuple(parts))
+
+    def _can_be_taken_back(self, tier: str, part: int, best: int, budget: float) -> bool:
+        """Whether more than a little of the slack used might be taken back; a relaxation tells where models are big."""
+        value = self.best.values[tier][part]
+        if value <= best or tier not in BY_GRANTS or len(self.problem.nodes.names) <= FEW_NODES:
+            return value > best
+        relaxation = self.models.pooled(tier, budget)
+        return relaxation is None or value - relaxation[0] > LITTLE * (value - best)
 
     def _credit(self) -> None:
         """Credit a tier with what later tiers improved by the way."""

@@ -1,0 +1,69 @@
+"""What is done only where models are big comes to the same answers where they are small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cpalloc.engine import solve_round
+from cpalloc.generate import GeneratorConfig, generate_doc
+from cpalloc.schema import parse_round
+from cpalloc.solver import search, strict
+from cpalloc.solver.models import Models
+from cpalloc.solver.results import Solution
+from reference.tiny_rounds import tiny_doc
+
+
+def documents() -> Iterator[dict[str, object]]:
+    for seed in range(60):
+        yield tiny_doc(seed)
+    for seed in range(1, 4):
+        for family in ("mixed", "gang-heavy"):
+            yield generate_doc(GeneratorConfig(nodes=12, seed=seed, family=family))
+
+
+def solved(document: dict[str, object]) -> Solution:
+    options = {"deterministic": True, "deterministic_limit": 5, "workers": 1}
+    return solve_round(parse_round({**document, "options": options})).solution
+
+
+def settled(solution: Solution) -> list[tuple[str, list[tuple[int, int | None, int]]]]:
+    return [(t.name, [(p.best, p.bound, p.limit) for p in t.parts]) for t in solution.tiers]
+
+
+@pytest.mark.parametrize("quick_share", [0.15, 1e-9])
+def test_answers_are_the_same(quick_share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With time for the whole model at first, and with next to none, so that regions come before it."""
+    usual = [solved(document) for document in documents()]
+    monkeypatch.setattr(search, "FEW_NODES", 0)
+    monkeypatch.setattr(strict, "FEW_NODES", 0)
+    monkeypatch.setattr(search, "QUICK_SHARE", quick_share)
+    proved = 0
+    for document, before in zip(documents(), usual, strict=True):
+        after = solved(document)
+        if before.stop_reason == after.stop_reason == "proved":
+            proved += 1
+            assert settled(after) == settled(before)
+    assert proved >= 55
+
+
+def test_who_is_dearer_than_a_decision_that_a_relaxation_led_to_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First by what the greedy pays for preemptions, then by the less that sparing pays, before a model is built."""
+    monkeypatch.setattr(search, "FEW_NODES", 0)
+    paid: list[int] = []
+    spare = Models.spare_the_dear
+
+    def watched(self: Models, cost: int, number: int | None = None, gpus: int | None = None) -> None:
+        spare(self, cost, number, gpus)
+        assert all(self.problem.jobs.preempt_cost[j] <= cost for j in self.unsettled())
+        if number is None:
+            paid.append(cost)
+
+    monkeypatch.setattr(Models, "spare_the_dear", watched)
+    less = 0
+    for seed in range(1, 5):
+        paid.clear()
+        solved(generate_doc(GeneratorConfig(nodes=24, seed=seed, family="gang-heavy")))
+        less += len(paid) > 1 and paid[1] < paid[0]
+    assert less > 0
