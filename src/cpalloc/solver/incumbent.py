@@ -49,6 +49,7 @@ class Incumbent:
         self.blocked: tuple[int, ...] | None = None
         self.jointly = False
         self.seen: list[Decision] = []
+        self._looked_at: dict[int, tuple[Decision, object, Decision, list[Violation], Values]] = {}
         self.decision = self._with_reservations(status_quo(problem))
         self.values = Values(problem, self.decision)
 
@@ -62,12 +63,9 @@ class Incumbent:
         """
         if same(decision, self.decision):
             return []
-        decision = self._with_reservations(decision)
-        broken = violations(self.problem, decision)
-        broken += intrusions(self.problem, decision, self.fresh, bind_all=True)
+        decision, broken, values = self._look_at(decision)
         if broken:
             return broken
-        values = Values(self.problem, decision)
         if any(values[name][part] > limit for name, part, limit in self.limits):
             return []
         if prefer is not None:
@@ -82,6 +80,27 @@ class Incumbent:
             self.seen = [*self.seen[:1], *self.seen[1:][1 - MOST_SEEN :], self.decision]
             self.decision, self.values = decision, values
         return []
+
+    def offer_seen(self, upto: int) -> None:
+        """Offer former incumbents again: what lost on a tier with slack may be better from there on."""
+        for decision in self.seen:
+            if not same(decision, self.decision):
+                self._looked_at[id(decision)] = (decision, self._promising(), *self._look_at(decision))
+                self.offer(decision, upto)
+
+    def _look_at(self, decision: Decision) -> tuple[Decision, list[Violation], Values]:
+        """A decision with its promises, what it breaks, and its values; those of former incumbents are remembered."""
+        known = self._looked_at.get(id(decision))
+        if known is not None and known[0] is decision and known[1] == self._promising():
+            return known[2:]
+        promised = self._with_reservations(decision)
+        broken = violations(self.problem, promised)
+        broken += intrusions(self.problem, promised, self.fresh, bind_all=True)
+        return promised, broken, Values(self.problem, promised)
+
+    def _promising(self) -> object:
+        """All that promises depend on besides the decision."""
+        return self.kept, self.fresh, self.blocked, self.jointly
 
     def most(self, tier: str) -> int:
         """What the first part of a tier may be at most, as it was settled; 0 where it was not."""

@@ -76,8 +76,7 @@ class StrictOrder:
             began = time.perf_counter()
             if any(t.slack for t in tiers[:index]) and tier.name in ("inversion", "preemption"):
                 # What lost on a tier with slack may be within it, and better from here on: the greedy's, for one.
-                for decision in self.best.seen:
-                    self.best.offer(decision, index + 1)
+                self.best.offer_seen(index + 1)
             self._prepare(tier, index)
             parts: list[PartResult] = []
             for part in range(len(OBJECTIVES[tier.name].parts)):
