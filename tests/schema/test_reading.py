@@ -37,6 +37,13 @@ def test_only_the_job_that_changed_is_read_anew() -> None:
     assert after == parse_round(document)
 
 
+def test_a_document_made_in_python_may_hold_a_tuple() -> None:
+    reader, document = Reader(), load("small")
+    before = reader.read({**document, "jobs": tuple(document["jobs"])})
+    assert before == parse_round(document)
+    assert reader.read(document).jobs[0] is before.jobs[0]
+
+
 CHANGES: dict[str, Change] = {
     "a job goes": lambda d: d["jobs"].pop(0),
     "the order is another": lambda d: d["jobs"].reverse(),

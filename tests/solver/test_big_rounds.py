@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from cpalloc.schema import parse_round
 from cpalloc.solver import search, strict
 from cpalloc.solver.models import Models
 from cpalloc.solver.results import Solution
+from cpalloc.solver.strict import StrictOrder
 from reference.tiny_rounds import tiny_doc
 
 
@@ -67,3 +70,25 @@ def test_who_is_dearer_than_a_decision_that_a_relaxation_led_to_stays(monkeypatc
         solved(generate_doc(GeneratorConfig(nodes=24, seed=seed, family="gang-heavy")))
         less += len(paid) > 1 and paid[1] < paid[0]
     assert less > 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "value", "relaxation", "can"),
+    [
+        (600, 100, 100, False),
+        (600, 100, 99, False),  # one GPU of the fifty that slack was used for
+        (600, 100, 98, True),
+        (600, 100, None, True),
+        (600, 50, 0, False),  # no slack was used
+        (16, 100, 100, True),  # a small model is asked itself
+    ],
+)
+def test_slack_is_taken_back_where_a_relaxation_leaves_more_than_a_little(
+    nodes: int, value: int, relaxation: int | None, can: bool
+) -> None:
+    order: Any = StrictOrder.__new__(StrictOrder)
+    order.problem = SimpleNamespace(nodes=SimpleNamespace(names=range(nodes)))
+    order.best = SimpleNamespace(values={"shortfall": (value,)})
+    found = None if relaxation is None else (relaxation, frozenset[int]())
+    order.models = SimpleNamespace(pooled=lambda *_: found)
+    assert order._can_be_taken_back("shortfall", 0, 50, 1.0) is can

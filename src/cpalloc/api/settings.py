@@ -37,7 +37,8 @@ class Settings(BaseSettings):
     max_queue
         Rounds that may wait; beyond it the answer is 503.
     keep_clusters
-        Clusters of which the last round is kept, to read the next one faster (about as much memory as its text).
+        Clusters of which the last round is kept, to read the next one faster: 12 MB for one of 1,000 nodes, 200 MB
+        at 20,000.
     max_body_bytes
         Largest request body.
     max_time_limit

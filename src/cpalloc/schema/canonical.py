@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from typing import Any
 
+from cpalloc.collector import collector_paused
 from cpalloc.schema.request import Cluster, Job, Round
 
 
@@ -19,14 +19,15 @@ class Fingerprints:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Job | Cluster, str]] = {}
 
+    @collector_paused()
     def of(self, round_: Round) -> str:
-        """Sha256 of the round as JSON without defaults, keys sorted; as it was asked, lists in the order given."""
+        """``sha256:`` and the hash of the round as JSON without defaults, keys sorted, lists in the order given."""
         rest = round_.model_dump(mode="json", exclude_defaults=True, exclude={"cluster", "jobs"})
         parts: list[Job | Cluster] = [round_.cluster, *round_.jobs]
         known = {id(part): self._text(part) for part in parts}
         texts = {key: _json(value) for key, value in rest.items()}
         texts["cluster"] = known[id(round_.cluster)][1]
-        texts["jobs"] = _list([known[id(job)][1] for job in round_.jobs])
+        texts["jobs"] = "[" + ",".join(known[id(job)][1] for job in round_.jobs) + "]"
         self._known = known
         text = "{" + ",".join(f"{_json(key)}:{texts[key]}" for key in sorted(texts)) + "}"
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -45,7 +46,3 @@ def fingerprint(round_: Round) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _list(texts: Sequence[str]) -> str:
-    return "[" + ",".join(texts) + "]"

@@ -31,13 +31,12 @@ class Reader:
             As :func:`parse_round`, with every issue.
         """
         parsed = load_document(document)
-        jobs = parsed.get("jobs")
+        jobs, place = parsed.get("jobs"), repr(parsed.get("cluster"))
+        if not isinstance(jobs, list | tuple):
+            return parse_round(parsed)
         # Texts and not values are compared: 8, 8.0 and true are equal in Python, and not in a document.
-        texts = [repr(job) for job in jobs] if isinstance(jobs, list) else []
-        place = repr(parsed.get("cluster"))
-        known: dict[str, Any] = {}
-        if isinstance(jobs, list):
-            known["jobs"] = [self._jobs.get(text, job) for text, job in zip(texts, jobs, strict=True)]
+        texts = [repr(job) for job in jobs]
+        known: dict[str, Any] = {"jobs": [self._jobs.get(text, job) for text, job in zip(texts, jobs, strict=True)]}
         if place in self._cluster:
             known["cluster"] = self._cluster[place]
         round_ = parse_round(parsed, known=known)
