@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.sim.test_recipe import trace_of
 from tests.sim.traces.files import issues_of
@@ -7,7 +9,7 @@ from tests.sim.traces.files import issues_of
 from cpalloc.schema import Cluster as WireCluster
 from cpalloc.schema.types import NodeState
 from cpalloc.sim.recipe import Recipe, apply
-from cpalloc.sim.scale import scale_demand, scale_nodes
+from cpalloc.sim.scale import scale_demand, scale_nodes, submitted_until
 from cpalloc.sim.traces.nodes import count_nodes, team_cluster
 from cpalloc.sim.workload import NodeEvent, Workload
 from cpalloc.topology.cluster import Cluster
@@ -99,6 +101,19 @@ def test_a_factor_of_one_changes_nothing_but_the_notes() -> None:
     whole = teams({"red": 3, "blue": 1})
     assert scale_demand(whole, 1.0, 3).jobs == whole.jobs
     assert scale_nodes(whole, 1.0).cluster == whole.cluster
+
+
+def test_what_is_submitted_later_is_left_out() -> None:
+    whole = teams({"red": 3, "blue": 1})
+    last = max(job.submitted_s for job in whole.jobs)
+    early = submitted_until(whole, last)
+    assert early.jobs == tuple(job for job in whole.jobs if job.submitted_s < last) != whole.jobs
+    assert f"{len(whole.jobs):,} jobs to {len(early.jobs):,}" in early.notes[-1]
+    assert submitted_until(whole, last + 1).jobs == whole.jobs
+    late = replace(whole, jobs=tuple(replace(job, submitted_s=job.submitted_s + 100) for job in whole.jobs))
+    issue = issues_of(submitted_until, late, 100)[0]
+    assert issue.path == "submissions"
+    assert "leaves no job" in issue.message
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan")])

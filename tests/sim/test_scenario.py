@@ -81,6 +81,7 @@ def test_all_of_a_scenario_is_read(tmp_path: Path) -> None:
             "policy": {"name": "priority", "placement": "fgd", "limit_factor": 1.5},
             "seeds": "1-2",
             "until": "30d",
+            "submissions": "6d",
             "round_interval": "60s",
             "heartbeat": "10m",
             "warm_up": "2d",
@@ -101,6 +102,7 @@ def test_all_of_a_scenario_is_read(tmp_path: Path) -> None:
     config = found.config(7)
     assert (config.until_s, config.round_interval_s, config.heartbeat_s) == (2_592_000, 60, 600)
     assert (config.warm_up_s, config.prior_s, config.sample_interval_s, config.seed) == (172_800, 3_600, 3_600, 7)
+    assert found.submissions == 518_400
     given = {"window": 259_200, "max_min_runtime": 7_200, "preempt_under_share": True, "reservations": 0}
     tiers = ["shortfall", "preemption", {"name": "idle", "slack": 0.1}]
     assert config.site == SitePolicy.model_validate({**given, "tiers": tiers})
@@ -279,6 +281,14 @@ def test_more_work_fewer_nodes_other_weights(trace: Path, tmp_path: Path) -> Non
     assert (len(found.cluster.nodes), len(found.jobs), len(found.node_events)) == (2, 6, 1)
     assert {b.name: b.weight for b in found.budgets}["x"] == 77
     assert any(note.startswith("weights changed: x ") for note in found.notes)
+
+
+def test_only_the_first_jobs(trace: Path) -> None:
+    whole = made(trace)
+    last = max(job.submitted_s for job in whole.jobs)
+    found = made(trace, submissions=last, demand=2)  # both the original and its copies
+    assert {job.id.split("+")[0] for job in found.jobs} == {job.id for job in whole.jobs if job.submitted_s < last}
+    assert len(found.jobs) == 2 * sum(job.submitted_s < last for job in whole.jobs) > 0
 
 
 def test_weights_change_in_all_trees() -> None:

@@ -14,7 +14,7 @@ from cpalloc.sim.files import read_workload
 from cpalloc.sim.history import History
 from cpalloc.sim.policies.registry import make_policy
 from cpalloc.sim.recipe import recipe_of
-from cpalloc.sim.scale import scale_demand, scale_nodes
+from cpalloc.sim.scale import scale_demand, scale_nodes, submitted_until
 from cpalloc.sim.scenario import Scenario
 from cpalloc.sim.simulate import simulate
 from cpalloc.sim.workload import Workload
@@ -48,7 +48,7 @@ def run_scenario(
 
 
 def workload_of(scenario: Scenario, seed: int) -> Workload:
-    """Read the workload of a scenario and change it: first the demand, then the nodes, then the weights.
+    """Read the workload of a scenario and change it: what is submitted, the demand, the nodes, the weights.
 
     Raises
     ------
@@ -65,6 +65,8 @@ def workload_of(scenario: Scenario, seed: int) -> Workload:
         recipe=None if source.recipe is None else recipe_of(source.recipe),
         events=source.events,
     )
+    if scenario.submissions is not None:
+        workload = submitted_until(workload, scenario.submissions)
     if scenario.demand is not None:
         workload = scale_demand(workload, scenario.demand, seed)
     if scenario.nodes is not None:

@@ -1,4 +1,4 @@
-"""The same workload with more or fewer nodes, or with more or less work."""
+"""The same workload with more or fewer nodes, with more or less work, or with its first jobs only."""
 
 from __future__ import annotations
 
@@ -79,6 +79,23 @@ def scale_demand(workload: Workload, factor: float, seed: int) -> Workload:
     note = f"demand scaled by {factor:g}, seed {seed}: {len(workload.jobs):,} jobs to {len(jobs):,}"
     note += f", GPU time by {after / before:.3f}" if before else ""
     return replace(workload, jobs=tuple(jobs), notes=(*workload.notes, note))
+
+
+def submitted_until(workload: Workload, end_s: int) -> Workload:
+    """Leave out the jobs submitted at ``end_s`` seconds or later; what happens to nodes and budgets later still does.
+
+    Raises
+    ------
+    InputError
+        When no job is left.
+    """
+    jobs = tuple(job for job in workload.jobs if job.submitted_s < end_s)
+    if workload.jobs and not jobs:
+        first = min(job.submitted_s for job in workload.jobs)
+        message = f"leaves no job: the first is submitted after {first:,} s; give a longer time"
+        raise InputError([Issue("range", "submissions", message)])
+    note = f"jobs submitted in the first {end_s:,} s only: {len(workload.jobs):,} jobs to {len(jobs):,}"
+    return replace(workload, jobs=jobs, notes=(*workload.notes, note))
 
 
 def _gpu_s(jobs: Sequence[WorkJob]) -> int:

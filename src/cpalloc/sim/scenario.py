@@ -28,7 +28,7 @@ MAX_SEEDS = 10_000
 _SPAN = re.compile(r"(?=\d)(?:(\d{1,9})w)?(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?")
 _SPAN_UNITS_S = (604_800, 86_400, 3_600, 60, 1)
 _SEEDS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
-_SPANS = ("until", "round_interval", "heartbeat", "sample_interval", "warm_up", "prior")
+_SPANS = ("until", "submissions", "round_interval", "heartbeat", "sample_interval", "warm_up", "prior")
 _SITE_SPANS = ("window", "charge_horizon", "max_min_runtime", "start_timeout")
 
 Factor = Annotated[float, Field(gt=0, le=1_000)]
@@ -74,6 +74,8 @@ class Scenario(SitePolicy):
         One simulation each: of the lab or the recipe, of copies of jobs, and of the solver.
     until, round_interval, heartbeat, sample_interval, warm_up, prior
         As in :class:`cpalloc.sim.config.SimConfig`; without ``until``, until nothing is left to happen.
+    submissions
+        How long jobs are submitted: those of later are left out, so that a queue can be watched until it is empty.
     nodes, demand
         How many times the nodes, and the work, of the workload.
     weights
@@ -85,6 +87,7 @@ class Scenario(SitePolicy):
     policy: PolicySpec
     seeds: tuple[int, ...] = (0,)
     until: Annotated[Duration, Field(gt=0)] | None = None
+    submissions: Annotated[Duration, Field(gt=0)] | None = None
     round_interval: Duration = 0
     heartbeat: Duration = 0
     sample_interval: Duration = 3_600
