@@ -141,7 +141,7 @@ def _holds(p: Problem, rng: Random) -> Iterator[Hold]:
             yield Hold(job, level, domain, tuple(nodes), gpus, starts_us)
 
 
-def everything(p: Problem, may_go: Collection[int] | None = None) -> Possible:
+def everything(p: Problem, may_go: Collection[int] | None = None, inversion: int | None = None) -> Possible:
     """What can happen as far as anybody knows who does not count."""
     jobs = p.jobs
     pending, evictable = jobs.state == JobState.PENDING, np.flatnonzero(jobs.state == JobState.EVICTABLE).tolist()

@@ -13,10 +13,11 @@ from ortools.sat.python import cp_model
 
 from builders import Node, Pending, problem
 from cpalloc.generate import GeneratorConfig, generate
-from cpalloc.models.fit import eligibility_covers, may_not_fit, takes_place_of
+from cpalloc.models.fit import may_not_fit
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import weight
 from cpalloc.models.partition import Partition
+from cpalloc.models.places import eligibility_covers, takes_place_of
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.compile import compile_round

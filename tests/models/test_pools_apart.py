@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from builders import Budget, Node, Pending, decide, job_at, problem
-from cpalloc.models.fit import eligibility_covers, takes_place_of
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.partition import Partition
+from cpalloc.models.places import eligibility_covers, takes_place_of
 from cpalloc.models.round import build
 from cpalloc.models.variables import dot
 from cpalloc.problem.problem import Decision, Mode, Problem

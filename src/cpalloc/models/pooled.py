@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from ortools.sat.python import cp_model
 
+from cpalloc.models.partition import Possible
 from cpalloc.models.possible import possible
 from cpalloc.models.variables import Linear, dot
 from cpalloc.problem.grants import granted
@@ -45,7 +46,7 @@ class Pooled:
         The model, and what is to be minimised: GPUs, weighted quarters of GPUs, or GPU-seconds, as the tier has it.
     """
 
-    def __init__(self, problem: Problem, tier: str, limits: Mapping[str, int]) -> None:
+    def __init__(self, problem: Problem, tier: str, limits: Mapping[str, int], can: Possible | None = None) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
         nodes, self._ready = problem.nodes, problem.nodes.state == NodeState.READY
         self._sizes = sorted(set(problem.jobs.gpus_per_replica.tolist()) - {0})
@@ -57,7 +58,7 @@ class Pooled:
         self._losers: list[tuple[int, int, cp_model.IntVar]] = []
         self._short: dict[int, cp_model.IntVar] = {}
         held = problem.held
-        self._can = possible(problem)
+        self._can = possible(problem) if can is None else can
         self._goes = np.zeros(len(problem.jobs), dtype=np.bool_)
         self._goes[list(self._can.goes)] = True
         there = np.where(self._ready, nodes.free_gpus, 0)

@@ -6,6 +6,8 @@ at a time, and each of them that is ruled out rules out others, until nothing ch
 
 - A start needs room for its whole gang in one domain with everything gone that may go, beside the promises that bind
   it; caps that admit it; and, if it takes either mode, a budget whose claim it can reach.
+- Where ``inversion`` is limited, a start also needs room, caps and a claim for all those whom it may not pass over
+  (:mod:`cpalloc.models.turns`), and that each of them can start.
 - A promotion needs caps that admit it, a budget whose claim it can reach, and no promise in its way.
 - A preemption needs an allocated start of another budget on one of its nodes, and leaves its own budget what that can
   claim, with all its starts.
@@ -21,17 +23,19 @@ import numpy as np
 
 from cpalloc.models.constraints.holds import lasting_promotions, staying
 from cpalloc.models.partition import Possible
+from cpalloc.models.turns import Turns
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import BoolArray, IntArray, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import bound_by
 from cpalloc.problem.usage import Usage, place_kinds
 
 
-def possible(problem: Problem, may_go: Collection[int] | None = None) -> Possible:
-    """What can happen where nobody is preempted but some evictable jobs (None: any of them)."""
-    if may_go is None:
-        return problem.once("possible", lambda: _Ruling(problem, None).possible())
-    return _Ruling(problem, may_go).possible()
+def possible(problem: Problem, may_go: Collection[int] | None = None, inversion: int | None = None) -> Possible:
+    """What can happen where nobody is preempted but some evictable jobs (None: any of them), and ``inversion`` is at
+    most so much (None: not limited)."""
+    if may_go is None and inversion is None:
+        return problem.once("possible", lambda: _Ruling(problem, None, None).possible())
+    return _Ruling(problem, may_go, inversion).possible()
 
 
 class _Ruling:
@@ -41,7 +45,7 @@ class _Ruling:
     job of each), and whether each is ``alive``, or ``fits`` as far as room and caps go.
     """
 
-    def __init__(self, problem: Problem, may_go: Collection[int] | None) -> None:
+    def __init__(self, problem: Problem, may_go: Collection[int] | None, inversion: int | None) -> None:
         self.problem, jobs = problem, problem.jobs
         evictable = jobs.state == JobState.EVICTABLE
         self.goes: BoolArray = evictable.copy()
@@ -69,6 +73,7 @@ class _Ruling:
         self._binds = self._bound()
         self._served: list[tuple[int, BoolArray]] = []
         """Leaves, and the nodes that one of their allocated starts may take."""
+        self._turns = None if inversion is None else Turns(problem, self.job, self.allocated, inversion)
         bound = problem.policy.max_preempted_gpus
         if bound >= 0:
             self._spare(self.goes & (jobs.size > bound))
@@ -79,6 +84,8 @@ class _Ruling:
             before = self._left()
             self._rule_out_promotions()
             self._rule_out_starts()
+            if self._turns is not None:
+                self._rule_out_of_turn(self._turns)
             self._rule_out_preemptions()
             if self._left() == before:
                 break
@@ -190,6 +197,28 @@ class _Ruling:
         for node, gpus in zip(hold.nodes, hold.gpus, strict=True):
             stays = sum(g for j, g in self._staying[h][node] if not self.goes[j])
             yield node, max(0, int(healthy[node]) - stays - gpus)
+
+    def _rule_out_of_turn(self, turns: Turns) -> None:
+        """Starts that would bring with them more than there is room for."""
+        jobs, budgets, alive = self.problem.jobs, self.problem.budgets, self.alive
+        starts: BoolArray = np.zeros(len(jobs), dtype=np.bool_)
+        starts[self.job[alive]] = True
+        alive &= turns.ahead((~starts[self.job]).astype(np.int64)) == 0
+        size, each = jobs.size[self.job], jobs.gpus_per_replica[self.job]
+        alive &= turns.ahead(size) + size <= int(self._usage.free_gpus.sum())
+        for least in np.unique(each[alive]).tolist():
+            large = np.where(each >= least, jobs.replicas[self.job], 0)
+            alive &= turns.ahead_in_pools(large) + large <= turns.there(self._usage.free_gpus // least)
+        # Who may start in one mode only starts in that one.
+        modes = np.bincount(self.job[alive], minlength=len(jobs))[self.job]
+        ahead = turns.ahead(np.where(modes == 1, size, 0))
+        admits = np.where(
+            self.allocated, self._admits(Mode.ALLOCATED)[self.leaf], self._admits(Mode.BORROWED)[self.leaf]
+        )
+        alive &= ahead + size <= admits
+        least = self._now[Mode.ALLOCATED] - self._gone(Mode.ALLOCATED)
+        either = self.allocated & jobs.may_borrow[self.job]
+        alive &= ~either | (least[self.leaf] + ahead < budgets.claim[self.leaf])
 
     # -- promotions ---------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class Models:
     def __init__(self, problem: Problem, best: Incumbent, clock: Clock, cancel: Event | None = None) -> None:
         self.problem, self.best, self.clock, self.cancel = problem, best, clock, cancel
         self.possible = possible(problem)
+        self._inversion: int | None = None
         self.partition = Partition(holds=problem.holds, hard=len(problem.holds), lend=False)
         self.context: ModelContext | None = None
         self.settle(frozenset())
@@ -82,8 +83,10 @@ class Models:
 
     def settle(self, stays: frozenset[int], gone: frozenset[int] = frozenset()) -> None:
         """Take some evictable jobs for fixed and just these for preempted, and leave out what cannot happen then."""
-        if self.possible.goes & stays:
-            self.possible = possible(self.problem, self.possible.goes - stays)
+        inversion = next((most for tier, part, most in self.best.limits if (tier, part) == ("inversion", 0)), None)
+        if self.possible.goes & stays or inversion != self._inversion:
+            self._inversion = inversion
+            self.possible = possible(self.problem, self.possible.goes - stays, inversion)
         now = self.possible
         stays = self.evictable() - now.goes - gone
         self.repartition(replace(self.partition, stays=stays, gone=gone, possible=now))
@@ -144,7 +147,7 @@ class Models:
     def _pooled(self, tier: str, stricter: Mapping[str, int]) -> Pooled:
         began = time.perf_counter()
         limits = {name: most for name, part, most in self.best.limits if part == 0}
-        model = Pooled(self.problem, tier, {**limits, **stricter})
+        model = Pooled(self.problem, tier, {**limits, **stricter}, self.possible)
         self.build_s += time.perf_counter() - began
         return model
 

@@ -152,6 +152,8 @@ class Search:
                     continue
                 if left() < 2 * self._took(run):
                     break  # a finer model takes longer than this one did
+                if goal.tier == "preemption" and goal.part == 0 and self._value(goal) < best:
+                    models.spare_the_dear(self._value(goal))
                 self._refine(goal, run, seen)
                 if models.partition == before:
                     break

@@ -11,8 +11,9 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
-from cpalloc.models.fit import Places, does_not_fit, may_not_fit
+from cpalloc.models.fit import does_not_fit, may_not_fit
 from cpalloc.models.partition import Partition
+from cpalloc.models.places import Places
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
 from cpalloc.problem.problem import Action, Decision, IntArray, JobState, Mode, Problem
@@ -68,7 +69,7 @@ class _Starts:
     """The starts of a leaf in a mode, in order, and variables that say whether any of the later ones begins."""
 
     def __init__(self, ctx: ModelContext, mode: Mode, members: Sequence[int]) -> None:
-        self._ctx, self._places = ctx, ctx.memo("places", lambda: Places(ctx.problem))
+        self._ctx, self._places = ctx, ctx.problem.once("places", lambda: Places(ctx.problem))
         order = ctx.problem.jobs.order
         self._all = _Chain(ctx, f"any,{int(mode)}")
         self._alike: dict[int, _Chain] = {}

@@ -1,0 +1,258 @@
+"""Who must start before whom: what is ruled out where nobody, or hardly anybody, may be passed over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cpalloc.solver.models as models
+from builders import Budget, Node, Pending, job_at, problem
+from cpalloc.models.objectives.inversion import inverted, weight
+from cpalloc.models.possible import possible
+from cpalloc.models.turns import Turns
+from cpalloc.problem.problem import IntArray, JobState, Mode, Options, Problem, Tier
+from cpalloc.solver.solve import solve_problem
+from models.possible_rounds import MOST_PLACES, Every, drawn
+from models.ruled_out import kept, lent, names, starts
+from models.test_possible import full, solved
+from reference.brute_force import Full
+
+
+def told(p: Problem, limit: int | None = 0) -> list[str]:
+    """What can start, where inversion is limited."""
+    return starts(p, possible(p, None, limit))
+
+
+def waiting(*jobs: Pending, free: int = 8, nodes: int = 1, **budget: Any) -> Problem:
+    """Jobs of one budget, best first, where so many GPUs are free on each node."""
+    taken = [kept(f"there {n}", f"n{n}", 8 - free) for n in range(nodes) if free < 8]
+    return problem(
+        nodes=[Node(f"n{n}") for n in range(nodes)],
+        jobs=[*taken, *jobs],
+        budgets=[Budget("x", **{"claim": 64, **budget}), Budget("y")],
+    )
+
+
+# -- rule by rule -----------------------------------------------------------------------------------------------------
+
+
+def test_all_those_before_need_room_as_well() -> None:
+    p = waiting(*(Pending(f"{i}", gpus=3) for i in range(4)))
+    assert told(p, None) == ["0", "1", "2", "3"]
+    assert told(p) == ["0", "1"]
+
+
+def test_in_replicas_as_large_as_they_are() -> None:
+    p = waiting(*(Pending(f"{i}", gpus=4) for i in range(3)), free=6, nodes=2)  # 12 GPUs are free, but two fours
+    assert told(p, None) == ["0", "1", "2"]
+    assert told(p) == ["0", "1"]
+
+
+def test_only_those_count_that_would_fit_in_the_place() -> None:
+    larger = waiting(Pending("0", gpus=8), Pending("1", gpus=4))
+    assert told(larger) == ["0", "1"]
+    elsewhere = waiting(Pending("0", gpus=8, nodes={"n0"}), Pending("1", gpus=8), nodes=2, free=8)
+    assert told(elsewhere) == ["0", "1"]
+    alone = waiting(Pending("0", gpus=8, exclusive=True), Pending("1", gpus=8))
+    assert told(alone) == ["0", "1"]
+
+
+def test_and_who_has_nowhere_else_to_go_in_the_pools_there_are() -> None:
+    nodes = [Node("a1", pool="a100"), Node("h1"), Node("h2")]
+    like: dict[str, Any] = {"gpus": 8, "nodes": {"h1", "h2"}}
+    p = problem(nodes=nodes, jobs=[Pending(f"{i}", **like) for i in range(3)], budgets=[Budget("x", claim=64)])
+    p = replace(p, eligibility=p.eligibility[:1], jobs=replace(p.jobs, eligibility=p.jobs.eligibility * 0))
+    assert told(p) == ["0", "1"]
+
+
+def test_of_the_same_budget_and_mode() -> None:
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[Pending("0", gpus=8), Pending("1", gpus=8, budget="y"), Pending("2", gpus=8, funding="borrowed")],
+        budgets=[Budget("x", claim=8), Budget("y", claim=8)],
+    )
+    assert told(p) == ["0", "1", "2 lent"]
+
+
+def test_who_cannot_start_lets_nobody_start_in_its_place() -> None:
+    # "0" may be allocated where the claim reaches, and it reaches nowhere; nor may anything be lent to it.
+    either = Pending("0", gpus=4, funding="any")
+    p = waiting(either, Pending("1", gpus=4), Pending("2", gpus=2), claim=0, max_borrowed=0)
+    assert told(p, None) == ["1", "2"]
+    assert told(p) == ["2"]
+
+
+def test_caps_and_claims_hold_for_all_of_them() -> None:
+    jobs = [Pending(f"{i}", gpus=2) for i in range(4)]
+    assert told(waiting(*jobs)) == ["0", "1", "2", "3"]
+    assert told(waiting(*jobs, max_gpus=5)) == ["0", "1"]
+    borrows = [Pending(f"{i}", gpus=2, funding="borrowed") for i in range(4)]
+    assert told(waiting(*borrows, max_borrowed=5)) == ["0 lent", "1 lent"]
+    # "3" may be allocated while the others have less than the claim; they may have it all.
+    either = [*jobs[:3], Pending("3", gpus=2, funding="any")]
+    assert told(waiting(*either, claim=7)) == ["0", "1", "2", "3", "3 lent"]
+    assert told(waiting(*either, claim=6)) == ["0", "1", "2", "3 lent"]
+    # Where they need not be allocated themselves, nothing is known.
+    mixed = [replace(job, funding="any") for job in jobs]
+    assert "3" in told(waiting(*mixed, claim=5))
+
+
+def test_passing_somebody_over_may_be_within_the_limit() -> None:
+    p = waiting(*(Pending(f"{i}", gpus=3) for i in range(4)))
+    (cost,) = {weight(p, job_at(p, f"{i}")) for i in range(4)}
+    assert told(p, cost - 1) == ["0", "1"]
+    assert told(p, cost) == ["0", "1", "2", "3"]
+
+
+def test_less_may_start_and_so_less_may_go() -> None:
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            lent("old", "n1"),
+            kept("there", "n2"),
+            Pending("0", gpus=8, nodes={"n2"}, budget="x"),
+            Pending("1", gpus=8, budget="x"),
+        ],
+        budgets=[Budget("x", claim=64), Budget("y")],
+    )
+    assert names(p, possible(p, None, None).goes) == ["old"]
+    assert names(p, possible(p, None, 0).goes) == ["old"]  # "0" does not fit where "1" would be
+    p = replace(p, eligibility=np.ones_like(p.eligibility))
+    wider = replace(p, jobs=replace(p.jobs, replicas=p.jobs.replicas + (np.array(p.jobs.ids) == "0")))
+    assert names(p, possible(p, None, 0).goes) == ["old"]
+    assert starts(wider, possible(wider, None, 0)) == ["1"]
+
+
+# -- sums -------------------------------------------------------------------------------------------------------------
+
+
+def ahead(p: Problem, job: IntArray, allocated: IntArray, values: IntArray, limit: int) -> list[int]:
+    """Pair by pair."""
+    from cpalloc.models.places import eligibility_covers, takes_place_of
+
+    jobs, covers, pools = p.jobs, eligibility_covers(p), range(len(p.pool_names))
+    out = []
+    for at, j in enumerate(job.tolist()):
+        total = 0
+        for other, i in enumerate(job.tolist()):
+            queue = jobs.leaf[i] == jobs.leaf[j] and allocated[other] == allocated[at]
+            if queue and jobs.order[i] < jobs.order[j] and weight(p, i) > limit:
+                total += int(values[other]) * all(takes_place_of(p, covers, i, j, pool) for pool in pools)
+        out.append(total)
+    return out
+
+
+def test_sums_are_those_of_all_pairs() -> None:
+    pairs = 0
+    for seed in range(100):
+        p, rng = crowded(seed), Random(seed)
+        pending = p.jobs.state == JobState.PENDING
+        rows = [np.flatnonzero(pending & may) for may in (p.jobs.may_allocate, p.jobs.may_borrow)]
+        job = np.concatenate(rows)
+        allocated = np.arange(len(job)) < len(rows[0])
+        values = np.array([rng.randint(0, 9) for _ in job], dtype=np.int64)
+        limit = rng.choice([0, 0, 4])
+        found = Turns(p, job, allocated, limit).ahead(values).tolist()
+        assert found == ahead(p, job, allocated, values, limit), seed
+        pairs += sum(total > 0 for total in found)
+    assert pairs >= 40
+
+
+def test_only_the_best_are_counted_of_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = waiting(*(Pending(f"{i}", gpus=1) for i in range(6)))
+    job = np.array([job_at(p, f"{i}") for i in range(6)])
+    ones, allocated = np.ones(6, dtype=np.int64), np.ones(6, dtype=np.bool_)
+    assert Turns(p, job, allocated, 0).ahead(ones).tolist() == [0, 1, 2, 3, 4, 5]
+    monkeypatch.setattr("cpalloc.models.turns.MOST_AHEAD", 3)
+    assert Turns(p, job, allocated, 0).ahead(ones).tolist() == [0, 1, 2, 3, 3, 3]
+
+
+# -- every decision of tiny rounds ------------------------------------------------------------------------------------
+
+
+def crowded(seed: int) -> Problem:
+    """A tiny round in which more jobs wait in the same budgets."""
+    p, rng = drawn(seed), Random(f"turns {seed}")
+    jobs = p.jobs
+    pending = np.flatnonzero(jobs.state == JobState.PENDING).tolist()
+    if len(pending) < 2 or rng.random() < 0.3:
+        return p
+    leaf, like = jobs.leaf.copy(), rng.choice(pending)
+    names = ("replicas", "gpus_per_replica", "size", "eligibility", "may_allocate", "may_borrow", "required_level")
+    columns = {name: getattr(jobs, name).copy() for name in names}
+    for j in pending:
+        leaf[j] = jobs.leaf[like]
+        if rng.random() < 0.8:
+            for column in columns.values():
+                column[j] = column[like]
+    return replace(p, jobs=replace(jobs, leaf=leaf, **columns))
+
+
+@pytest.mark.parametrize("chunk", range(3))
+def test_no_decision_within_the_limit_has_what_is_ruled_out(chunk: int) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(chunk * 700, (chunk + 1) * 700):
+        p = crowded(seed)
+        every, limit = Every(p), Random(seed).choice([0, 0, 0, 2, 5])
+        anyway, found = possible(p), possible(p, None, limit)
+        assert found.starts <= anyway.starts
+        fewer = anyway.starts - found.starts, anyway.goes - found.goes, anyway.promotes - found.promotes
+        counts["rounds with less"] += any(fewer)
+        counts["starts ruled out"] += len(fewer[0])
+        for outline in every.outlines if any(fewer) else ():
+            if not list(every._wrong(outline, anyway)) and list(every._wrong(outline, found)):
+                for spots in every.search.places(outline)[:MOST_PLACES]:
+                    over = inverted(p, every.search.decision(Full(outline, spots)))
+                    counts["decisions"] += 1
+                    assert sum(weight(p, j) for j in over) > limit, seed
+    assert counts["rounds with less"] >= 30
+    assert counts["starts ruled out"] >= 45
+    assert counts["decisions"] >= 120
+
+
+# -- what models are worth --------------------------------------------------------------------------------------------
+
+
+def test_tiers_have_the_same_optimum_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever inversion turned out to be; what comes after it is asked with and without."""
+    less = asked = 0
+    for seed in range(24):
+        p = full(12, seed)
+
+        def anyhow(p: Problem, may_go: Any = None, inversion: int | None = None) -> Any:
+            return possible(p, may_go)
+
+        without, whole = solved(p, monkeypatch, possible), solved(p, monkeypatch, anyhow)
+        limits = [part[2] for part in without if part[0] == "inversion"]
+        less += len(possible(p).starts) > len(possible(p, None, limits[0]).starts) if limits else 0
+        for mine, theirs in zip(without, whole, strict=True):
+            proved = mine[2] == mine[3] == theirs[2] == theirs[3]
+            if mine[0] == "delay" or not proved:
+                break
+            assert mine == theirs, seed
+            asked += 1
+    assert less >= 8
+    assert asked >= 100
+
+
+def test_the_solver_asks_for_it_once_inversion_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+
+    def watched(p: Problem, may_go: Any = None, inversion: int | None = None) -> Any:
+        asked.append(inversion)
+        return possible(p, may_go, inversion)
+
+    monkeypatch.setattr(models, "possible", watched)
+    p = waiting(*(Pending(f"{i}", gpus=3) for i in range(4)))
+    options = Options(workers=1, deterministic=True, deterministic_limit=5.0)
+    tiers = tuple(map(Tier, ("shortfall", "inversion", "preemption", "idle")))
+    solution = solve_problem(replace(p, options=options, policy=replace(p.policy, tiers=tiers)))
+    assert asked[0] is None
+    assert asked[-1] == 0
+    assert sorted(p.jobs.ids[j] for j in solution.decision.placement) == ["0", "1"]
+    assert all(Mode(int(solution.decision.mode[j])) == Mode.ALLOCATED for j in solution.decision.placement)
