@@ -53,7 +53,7 @@ def any_start(problem: Problem, rng: Random) -> Decision:
 def _start_anywhere(state: GreedyState, job: int, mode: Mode, rng: Random) -> None:
     """Start a job on nodes drawn at random from a domain drawn at random; nothing where it has no room there."""
     slots, left = slots_now(state, job, mode), int(state.problem.jobs.replicas[job])
-    domain = domain_and_pool(state.problem, job)
+    domain = domain_and_pool(state.problem, int(state.problem.jobs.required_level[job]))
     inside = np.flatnonzero(domain == rng.choice(domain[slots > 0].tolist() or [-1])).tolist()
     rng.shuffle(inside)
     nodes = []

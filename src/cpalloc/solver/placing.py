@@ -134,11 +134,12 @@ def wish_of(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> H
     )
 
 
-def domain_and_pool(problem: Problem, job: int) -> IntArray:
-    """Number of every node's (domain of the job's required level, pool), in that order; shape (N,)."""
+def domain_and_pool(problem: Problem, level: int) -> IntArray:
+    """Number of every node's (domain of a level, pool), in that order; shape (N,)."""
     width = len(problem.pool_names) or 1
-    domain: IntArray = problem.topology.domain_of[int(problem.jobs.required_level[job])]
-    return domain * width + problem.nodes.pool
+    return problem.once(
+        ("domain and pool", level), lambda: problem.topology.domain_of[level] * width + problem.nodes.pool
+    )
 
 
 def sum_by(group: IntArray, amount: IntArray) -> IntArray:
@@ -167,7 +168,7 @@ def best_free(state: GreedyState, job: int, mode: Mode) -> list[tuple[int, int]]
     need = int(state.problem.jobs.replicas[job])
     if int(slots.sum()) < need:
         return None
-    domain = domain_and_pool(state.problem, job)
+    domain = domain_and_pool(state.problem, int(state.problem.jobs.required_level[job]))
     room = sum_by(domain, slots)
     fitting = np.flatnonzero(room >= need)
     if not len(fitting):

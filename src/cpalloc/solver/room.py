@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
-from cpalloc.problem.problem import Action, BoolArray, IntArray, JobState, Mode
+from cpalloc.problem.problem import Action, BoolArray, IntArray, JobState, Mode, Problem
 from cpalloc.solver.placing import GreedyState, domain_and_pool, slots_now, slots_on
+
+FloatArray = npt.NDArray[np.float64]
 
 MOST_DOMAINS = 3
 """Domains in which making room is tried out: those where it looks cheapest."""
@@ -19,15 +22,24 @@ MOST_DOMAINS = 3
 def _victims(state: GreedyState, job: int) -> BoolArray:
     """Work that allocated demand of the job's budget may take back now (rules 2, 3, 4 and 9); shape (J,)."""
     problem = state.problem
-    jobs, budgets = problem.jobs, problem.budgets
-    may: BoolArray = (jobs.state == JobState.EVICTABLE) & (jobs.leaf != jobs.leaf[job])
-    may &= (state.decision.action == Action.KEEP) & ~state.decision.promoted
+    among, leaf, size, lent = problem.once("evictable", lambda: _evictable(problem))
+    may: BoolArray = (leaf != problem.jobs.leaf[job]) & (state.decision.action[among] == Action.KEEP)
+    may &= ~state.decision.promoted[among]
     bound = problem.policy.max_preempted_gpus
     if bound >= 0:
-        may &= jobs.size <= bound - state.preempted_gpus
-    spare = np.array(state.granted, dtype=np.int64) - budgets.claim
-    may &= (jobs.mode == Mode.BORROWED) | (jobs.size <= spare[jobs.leaf])
-    return may
+        may &= size <= bound - state.preempted_gpus
+    spare = np.array(state.granted, dtype=np.int64) - problem.budgets.claim
+    may &= lent | (size <= spare[leaf])
+    out: BoolArray = np.zeros(len(problem.jobs), dtype=np.bool_)
+    out[among[may]] = True
+    return out
+
+
+def _evictable(problem: Problem) -> tuple[IntArray, IntArray, IntArray, BoolArray]:
+    """Jobs that may be preempted, their leaves, sizes, and which of them borrow."""
+    jobs = problem.jobs
+    among = np.flatnonzero(jobs.state == JobState.EVICTABLE)
+    return among, jobs.leaf[among], jobs.size[among], jobs.mode[among] == Mode.BORROWED
 
 
 class _Losses:
@@ -59,14 +71,35 @@ class _Losses:
 class _Rows:
     """Rows of ``Problem.held`` that may be vacated for a job, and what each alone would gain; all of shape (r,).
 
-    ``domain``: number of the (domain, pool) of the node; ``gain``: replicas the node takes more.
+    ``key``: number of its job and of the (domain, pool) of its node; ``gain``: replicas the node takes more.
     """
 
     node: IntArray
     job: IntArray
     gpus: IntArray
-    domain: IntArray
+    key: IntArray
     gain: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Jobs that hold something in a (domain, pool) of a level: a number for each such pair, by row of ``Problem.held``;
+    and what they are, by number."""
+
+    of_row: IntArray
+    job: IntArray
+    domain: IntArray
+
+    @classmethod
+    def of(cls, problem: Problem, level: int) -> _Keys:
+        """Those of a level."""
+
+        def numbered() -> _Keys:
+            held, width = problem.held, len(problem.jobs)
+            keys, of_row = np.unique(domain_and_pool(problem, level)[held.node] * width + held.job, return_inverse=True)
+            return cls(of_row.ravel(), keys % width, keys // width)
+
+        return problem.once(("who holds what", level), numbered)
 
 
 def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list[int]] | None:
@@ -83,8 +116,8 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
     if not here.any():
         return None
     need, base = int(jobs.replicas[job]), slots_now(state, job, Mode.ALLOCATED)
-    domain = domain_and_pool(problem, job)
-    rows = _rows(state, job, np.flatnonzero(here), base, domain)
+    domain = domain_and_pool(problem, int(jobs.required_level[job]))
+    rows = _rows(state, job, np.flatnonzero(here), base)
     best: tuple[int, int, list[int], dict[int, int]] | None = None
     for d, bundles in _bundles(state, job, rows, base, domain, need):
         have = {n: int(base[n]) for n in np.flatnonzero((domain == d) & (base > 0)).tolist()}
@@ -95,8 +128,9 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
         return None
     _, _, chosen, have = best
     # Prefer the nodes that were made free: every victim needs a beneficiary on its nodes.
-    gone = np.isin(rows.job, chosen)
-    vacated = set(rows.node[gone].tolist())
+    gone: BoolArray = np.zeros(len(jobs), dtype=np.bool_)
+    gone[chosen] = True
+    vacated = set(rows.node[gone[rows.job]].tolist())
     left, filled = need, []
     for n in sorted((n for n in have if have[n]), key=lambda n: (n not in vacated, n)):
         take = min(left, have[n])
@@ -106,7 +140,7 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
     return filled, chosen
 
 
-def _rows(state: GreedyState, job: int, held_rows: IntArray, base: IntArray, domain: IntArray) -> _Rows:
+def _rows(state: GreedyState, job: int, held_rows: IntArray, base: IntArray) -> _Rows:
     """Rows with their gain by GPUs, or, where more than GPUs decides, by trying it out."""
     held, jobs, usage = state.problem.held, state.problem.jobs, state.usage
     node, gpus, g = held.node[held_rows], held.gpus[held_rows], int(jobs.gpus_per_replica[job])
@@ -119,56 +153,91 @@ def _rows(state: GreedyState, job: int, held_rows: IntArray, base: IntArray, dom
             usage.evict(v)
             gain[r] = slots_on(state, job, n) - base[n]
             usage.restore(v)
-    return _Rows(node, held.job[held_rows], gpus, domain[node], np.maximum(gain, 0))
+    keys = _Keys.of(state.problem, int(jobs.required_level[job]))
+    return _Rows(node, held.job[held_rows], gpus, keys.of_row[held_rows], np.maximum(gain, 0))
 
 
 def _bundles(
     state: GreedyState, job: int, rows: _Rows, base: IntArray, domain: IntArray, need: int
 ) -> Iterator[tuple[int, Iterator[tuple[int, ...]]]]:
-    """Domains where room may be made, those that look cheapest first, with bundles of victims by cost per replica.
+    """Domains where room may be made, those that look cheapest first, with bundles of victims by cost per replica."""
+    gain, price, where, what = _offers(state, job, rows, base, domain)
+    score = price / np.maximum(1, np.minimum(gain, need))
+    have = _sum(domain[there := np.flatnonzero(base)], base[there], int(domain.max()) + 1)
+    looks = []
+    for d, inside in _by_domain(where, np.flatnonzero(gain > 0)):
+        lack = need - int(have[d])
+        # Each gains one at least, so that the cheapest ``lack`` of them tell what it may cost.
+        cheapest, others = _cheapest(inside, score, lack)
+        order = cheapest[np.lexsort((what[cheapest], -gain[cheapest], score[cheapest]))]
+        enough = int(np.searchsorted(np.cumsum(gain[order]), lack))
+        if enough < len(order):
+            looks.append((int(price[order[: enough + 1]].sum()), d, order, others))
+    for _, d, order, others in sorted(looks, key=lambda look: look[:2])[:MOST_DOMAINS]:
+        parts = _lazily(order, others, (what, -gain, score))
+        yield d, (_victims_of(rows, w) for part in parts for w in what[part].tolist())
+
+
+def _offers(
+    state: GreedyState, job: int, rows: _Rows, base: IntArray, domain: IntArray
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Bundles of victims: the replicas each gains, its cost, its domain, and what it is (:func:`_victims_of`).
 
     A bundle is one victim, or all that hold a node together.
     """
     jobs, free = state.problem.jobs, state.usage.free_gpus
-    g, width = int(jobs.gpus_per_replica[job]), len(jobs)
+    g, cost = int(jobs.gpus_per_replica[job]), jobs.preempt_cost
+    keys = _Keys.of(state.problem, int(jobs.required_level[job]))
     # One victim: what it gains on all its nodes of a domain.
-    key, row_of = np.unique(rows.domain * width + rows.job, return_inverse=True)
-    alone = np.bincount(row_of, weights=rows.gain).astype(np.int64)
+    alone = _sum(rows.key, rows.gain, len(keys.job))
+    one = np.flatnonzero(alone)
     # All of a node: what they gain there together, and elsewhere one by one.
-    nodes, at = np.unique(rows.node, return_inverse=True)
-    together = (free[nodes] + np.bincount(at, weights=rows.gpus).astype(np.int64)) // g - base[nodes]
-    elsewhere = np.bincount(at, weights=alone[row_of] - rows.gain).astype(np.int64)
-    several = np.bincount(at) > 1
-    cost = jobs.preempt_cost
-    node_cost = np.bincount(at, weights=cost[rows.job]).astype(np.int64)
-    gain = np.concatenate([alone, np.maximum(together + elsewhere, _largest(at, rows.gain))[several]])
-    price = np.concatenate([cost[key % width], node_cost[several]])
-    where = np.concatenate([key // width, domain[nodes[several]]])
-    what = np.concatenate([key % width, -1 - np.flatnonzero(several)])
-    useful = gain > 0
-    if not useful.any():
-        return
-    gain, price, where, what = gain[useful], price[useful], where[useful], what[useful]
-    score = price / np.minimum(gain, need)
-    order = np.lexsort((what, -gain, score, where))
-    gain, price, where, what = gain[order], price[order], where[order], what[order]
-    have = np.bincount(domain, weights=base * state.problem.eligibility[jobs.eligibility[job]], minlength=1)
-    numbers, first = np.unique(where, return_index=True)
-    looks = []
-    for d, begin, end in zip(numbers.tolist(), first.tolist(), [*first[1:].tolist(), len(where)], strict=True):
-        lack = need - int(have[d])
-        enough = int(np.searchsorted(np.cumsum(gain[begin:end]), lack))
-        if enough < end - begin:
-            looks.append((int(price[begin : begin + enough + 1].sum()), d, begin, end))
-    for _, d, begin, end in sorted(looks)[:MOST_DOMAINS]:
-        yield d, ((w,) if w >= 0 else tuple(sorted(rows.job[at == -1 - w].tolist())) for w in what[begin:end].tolist())
+    shared = np.flatnonzero(np.bincount(rows.node, minlength=len(base))[rows.node] > 1)
+    several, at = np.unique(rows.node[shared], return_inverse=True)
+    together = (free[several] + _sum(at, rows.gpus[shared], len(several))) // g - base[several]
+    elsewhere = _sum(at, (alone[rows.key] - rows.gain)[shared], len(several))
+    largest: IntArray = np.zeros(len(several), dtype=np.int64)
+    np.maximum.at(largest, at, rows.gain[shared])
+    return (
+        np.concatenate([alone[one], np.maximum(together + elsewhere, largest)]),
+        np.concatenate([cost[keys.job[one]], _sum(at, cost[rows.job[shared]], len(several))]),
+        np.concatenate([keys.domain[one], domain[several]]),
+        np.concatenate([keys.job[one], -1 - several]),
+    )
 
 
-def _largest(at: IntArray, gain: IntArray) -> IntArray:
-    """Largest gain of a single row per group."""
-    out = np.zeros(int(at.max()) + 1, dtype=np.int64)
-    np.maximum.at(out, at, gain)
-    return out
+def _victims_of(rows: _Rows, what: int) -> tuple[int, ...]:
+    """The job of that number, or, below 0, those on node −1 − ``what``."""
+    return (what,) if what >= 0 else tuple(sorted(rows.job[rows.node == -1 - what].tolist()))
+
+
+def _by_domain(where: IntArray, among: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Domains of some bundles, and the bundles of each."""
+    among = among[np.argsort(where[among], kind="stable")]
+    ends = np.flatnonzero(np.diff(where[among])) + 1
+    for part in np.split(among, ends):
+        if len(part):
+            yield int(where[part[0]]), part
+
+
+def _cheapest(among: IntArray, score: FloatArray, number: int) -> tuple[IntArray, IntArray]:
+    """So many of some bundles that score lowest, or more where several score the same; and the others."""
+    if not 0 < number < len(among) // 2:
+        return among, among[:0]
+    scores = score[among]
+    low = scores <= np.partition(scores, number - 1)[number - 1]
+    return among[low], among[~low]
+
+
+def _lazily(order: IntArray, others: IntArray, keys: tuple[IntArray, IntArray, FloatArray]) -> Iterator[IntArray]:
+    """Those in order, and the others put in order once they are asked for."""
+    yield order
+    yield others[np.lexsort(tuple(key[others] for key in keys))]
+
+
+def _sum(group: IntArray, amount: IntArray, groups: int) -> IntArray:
+    """Sum of amounts per group."""
+    return np.bincount(group, weights=amount, minlength=groups).astype(np.int64)  # exact: far below 2 ** 53
 
 
 def _inside(state: GreedyState, here: BoolArray, inside: BoolArray, job: int) -> list[int]:
