@@ -19,6 +19,7 @@ from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Options
 from cpalloc.schema import parse_round
 from cpalloc.solver.cp_sat import CpSat, _floor, parameters
+from cpalloc.solver.highs import Highs
 from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.run import _best, _race, minimise
 from models.fixing import ONE_WORKER, told_apart
@@ -93,10 +94,13 @@ def test_there_is_no_value_to_read_where_nothing_was_found() -> None:
 
 
 class Fake:
-    """A search that gives its answer at once, after some others, or once it was told to stop so many times."""
+    """A search that gives its answer at once, after some others, or once it was told to stop so many times.
 
-    def __init__(self, run: Run, *, stops: int = 0, after: Sequence[Fake] = ()) -> None:
-        self.run, self.stops, self.after = run, stops, after
+    ``left``: it may be left to itself once it has been told so often.
+    """
+
+    def __init__(self, run: Run, *, stops: int = 0, after: Sequence[Fake] = (), left: int | None = None) -> None:
+        self.run, self.stops, self.after, self.left = run, stops, after, left
         self.told, self.done, self._enough, self._lock = 0, Event(), Event(), Lock()
 
     def solve(self) -> Run:
@@ -112,6 +116,47 @@ class Fake:
             self.told += 1
             if self.told >= self.stops:
                 self._enough.set()
+
+    def may_be_left(self) -> bool:
+        return self.left is not None and self.told >= self.left
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_nobody_waits_for_one_that_may_be_left_to_itself(order: Sequence[int]) -> None:
+    # It is told two times while it may not be, and then, by nobody who waits, until it has stopped.
+    proved = Run(OPTIMAL, [1], 1, 1)
+    slow = Fake(Run(FEASIBLE, [2], 2), stops=1_000_000, left=2)
+    fakes = [Fake(proved), slow, Fake(Run(UNKNOWN), stops=4)]
+    assert _race([fakes[i] for i in order], GENEROUS_S) == [proved if i == 0 else Run(UNKNOWN) for i in order]
+    assert fakes[2].done.is_set()
+    assert not slow.done.is_set()
+    assert slow.told >= 2
+    slow.stops = slow.told + 3
+    assert slow.done.wait(GENEROUS_S)
+
+
+def test_one_that_may_be_left_is_heard_until_somebody_is_done() -> None:
+    proved = Run(OPTIMAL, [1], 1, 1, "highs")
+    assert _race([Fake(proved, left=0), Fake(Run(UNKNOWN), stops=1)], GENEROUS_S) == [proved, Run(UNKNOWN)]
+
+
+def test_nor_when_the_caller_wants_no_more() -> None:
+    cancel, slow = Event(), Fake(Run(FEASIBLE, [2], 2), stops=1_000_000, left=1)
+    cancel.set()
+    assert _race([slow, Fake(Run(UNKNOWN), stops=1)], GENEROUS_S, cancel) == [Run(UNKNOWN)] * 2
+    slow.stops = 1
+    assert slow.done.wait(GENEROUS_S)
+
+
+def test_highs_may_be_left_once_it_has_rows_of_its_own() -> None:
+    model = CpModel()
+    x = model.new_int_var(0, 9, "x")
+    model.minimize(x)
+    highs = Highs(model, GENEROUS_S, head_start_s=0.0)
+    assert not highs.may_be_left()
+    assert highs.solve().objective == 0
+    assert highs.may_be_left()
+    assert not CpSat(model, workers(1), GENEROUS_S).may_be_left()
 
 
 @pytest.mark.parametrize("proved", [Run(OPTIMAL, [1], 1, 1), Run(INFEASIBLE)])
@@ -380,6 +425,9 @@ def test_one_that_fails_stops_the_others() -> None:
 
         def stop(self) -> None:
             stopped.set()
+
+        def may_be_left(self) -> bool:
+            return False
 
     with pytest.raises(RuntimeError, match="refused"):
         _race([Waits(), Fails()], 60.0)

@@ -16,13 +16,13 @@ from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.models.constraints.preemption import victims
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.problem.compile import compile_round
-from cpalloc.problem.problem import Action, Mode, Problem, Tier
+from cpalloc.problem.problem import Action, Mode, Options, Problem, Tier
 from cpalloc.solver.greedy import greedy
 from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.results import Clock, Solution
 from cpalloc.solver.solve import solve_problem
 from cpalloc.solver.strict import StrictOrder
-from cpalloc.solver.values import violations
+from cpalloc.solver.values import same, violations
 
 
 def compiled(nodes: int, seed: int, **options: Any) -> Problem:
@@ -87,9 +87,59 @@ def test_without_time_the_greedy_answers_with_trivial_bounds() -> None:
 def test_cancelled_before_it_began_answers_all_the_same() -> None:
     event = threading.Event()
     event.set()
-    solution = solve_problem(compiled(16, 3), cancel=event)
+    problem = compiled(16, 3)
+    solution = solve_problem(problem, cancel=event)
     assert solution.stop_reason == "cancelled"
-    assert (solution.decision.action == Action.START).any()
+    assert violations(problem, solution.decision) == []
+    assert [t.name for t in solution.tiers] == [t.name for t in problem.policy.tiers if t.name in OBJECTIVES]
+    assert (solution.variables, solution.constraints) == (0, 0)
+
+
+class Impatient(threading.Event):
+    """Wants no more once it was asked so often."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    def is_set(self) -> bool:
+        self.looks -= 1
+        if self.looks < 0:
+            self.set()
+        return super().is_set()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cancelled_at_any_time_answers_with_what_there_is(seed: int) -> None:
+    """Every tier has a row, and bounds are true ones."""
+    options = Options(workers=1, deterministic=True, deterministic_limit=20.0)
+    problem = dataclasses.replace(compiled(16, seed), options=options)
+    whole = dict(values(solve_problem(problem)))
+    started, reasons = [], set()
+    for looks in (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 150, 200, 300, 500, 1_000):
+        solution = solve_problem(problem, cancel=Impatient(looks))
+        assert violations(problem, solution.decision) == [], looks
+        assert [t.name for t in solution.tiers] == [t.name for t in problem.policy.tiers if t.name in OBJECTIVES]
+        first = problem.policy.tiers[0].name
+        assert all((p.bound or 0) <= whole[first] for t in solution.tiers if t.name == first for p in t.parts[:1])
+        started.append(int((solution.decision.action == Action.START).sum()))
+        reasons.add(solution.stop_reason)
+    assert started[0] == 0 < started[-1]
+    assert "cancelled" in reasons
+    assert len(set(started)) > 3
+
+
+def test_the_greedy_stops_with_valid_decisions_wherever_it_is_halted() -> None:
+    problem = compiled(16, 1)
+    whole, steps = greedy(problem), []
+    for number in range(60):
+        decision = greedy(problem, Impatient(number).is_set)
+        assert violations(problem, decision) == [], number
+        steps.append(int((decision.action == Action.START).sum()))
+    assert steps[0] == 0
+    assert steps == sorted(steps)
+    assert steps[-1] >= 5
+    assert same(greedy(problem, lambda: False), whole)
 
 
 @pytest.mark.parametrize("family", ["mixed", "gang-heavy"])

@@ -72,6 +72,10 @@ class CpSat:
         """Tell a running search to stop; one that has not begun yet forgets it."""
         self._solver.stop_search()
 
+    def may_be_left(self) -> bool:
+        """Never: it reads the caller's model."""
+        return False
+
     def solve(self) -> Run:
         """Search until the answer is proved, the limit is reached, or somebody says stop.
 

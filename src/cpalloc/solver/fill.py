@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cpalloc.problem.problem import Decision, Problem
 from cpalloc.solver.greedy import lend, serve_beyond
@@ -10,11 +10,14 @@ from cpalloc.solver.placing import GreedyState
 from cpalloc.solver.prune import prune
 
 
-def filled(problem: Problem, decision: Decision) -> Iterator[Decision]:
-    """The decision with what is left free lent, and before that given to allocated work beyond the entitlements."""
+def filled(problem: Problem, decision: Decision, halted: Callable[[], bool] = bool) -> Iterator[Decision]:
+    """The decision with what is left free lent, and before that given to allocated work beyond the entitlements.
+    None once ``halted``."""
     for beyond in (True, False):
         state = GreedyState.after(problem, decision)
         if beyond:
-            serve_beyond(state)
-        lend(state)
+            serve_beyond(state, halted)
+        lend(state, halted)
+        if halted():
+            return
         yield prune(problem, state.result())

@@ -30,13 +30,13 @@ IN_ORDER_ROUNDS = 3
 """Times that budgets start anew: what one gives up may be room for a job that another one passed over."""
 
 
-def greedy(problem: Problem) -> Decision:
-    """Decide a round greedily; every rule holds, nothing is proved."""
+def greedy(problem: Problem, halted: Callable[[], bool] = bool) -> Decision:
+    """Decide a round greedily; every rule holds, nothing is proved. Once ``halted``, with what was decided so far."""
     state = GreedyState.after(problem, status_quo(problem))
-    _serve(state, problem.budgets.entitled.tolist())
-    serve_beyond(state)
-    lend(state)
-    return prune(problem, state.result())
+    _serve(state, problem.budgets.entitled.tolist(), halted)
+    serve_beyond(state, halted)
+    lend(state, halted)
+    return state.result() if halted() else prune(problem, state.result())
 
 
 def in_order(problem: Problem, decision: Decision, passed: Collection[int], most: Mapping[str, int]) -> Decision:
@@ -74,20 +74,24 @@ def in_order(problem: Problem, decision: Decision, passed: Collection[int], most
     return prune(problem, state.result())
 
 
-def sparing(problem: Problem, stays: Collection[int], most: Mapping[str, int]) -> Decision:
+def sparing(
+    problem: Problem, stays: Collection[int], most: Mapping[str, int], halted: Callable[[], bool] = bool
+) -> Decision:
     """The greedy's decision if some jobs may not be preempted; they are only while starvation and shortfall exceed
-    ``most`` without it."""
+    ``most`` without it. Once ``halted``, with what was decided so far."""
     jobs, entitled = problem.jobs, problem.budgets.entitled.tolist()
     fixed = jobs.state.copy()
     fixed[list(stays)] = JobState.FIXED
     narrowed = replace(problem, jobs=replace(jobs, state=fixed))
     state = GreedyState.after(narrowed, status_quo(narrowed))
-    _serve(state, entitled)
+    _serve(state, entitled, halted)
+    if halted():
+        return state.result()
     state = GreedyState.after(problem, prune(narrowed, state.result()))
-    _serve(state, entitled, lambda: _within(state, most))
-    serve_beyond(state)
-    lend(state)
-    return prune(problem, state.result())
+    _serve(state, entitled, lambda: halted() or _within(state, most))
+    serve_beyond(state, halted)
+    lend(state, halted)
+    return state.result() if halted() else prune(problem, state.result())
 
 
 def _within(state: GreedyState, most: Mapping[str, int]) -> bool:
@@ -169,17 +173,19 @@ def _start_or_promote(state: GreedyState, job: int, *, may_preempt: bool) -> boo
     return _promote(state, job)
 
 
-def serve_beyond(state: GreedyState) -> None:
-    """Allocated work beyond the entitlements, best rank first, on what is free."""
+def serve_beyond(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
+    """Allocated work beyond the entitlements, best rank first, on what is free; until ``halted``."""
     jobs = state.problem.jobs
     waiting = [j for q in _queues(state.problem, Mode.ALLOCATED).values() for j in q if jobs.rank[j] >= 0]
     for job in sorted(waiting, key=lambda j: int(jobs.rank[j])):
+        if halted():
+            break
         if state.decision.action[job] == Action.WAIT:
             start(state, job, Mode.ALLOCATED, may_preempt=False)
 
 
-def lend(state: GreedyState) -> None:
-    """Lend what is left: the budget that borrows least for its share goes first."""
+def lend(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
+    """Lend what is left: the budget that borrows least for its share goes first; until ``halted``."""
     share = state.problem.budgets.share
     queues = _queues(state.problem, Mode.BORROWED)
     heap: list[tuple[Fraction, int, int]] = []
@@ -191,7 +197,7 @@ def lend(state: GreedyState) -> None:
 
     for leaf in sorted(queues):
         push(leaf, 0)
-    while heap:
+    while heap and not halted():
         _, leaf, position = heapq.heappop(heap)
         served = False
         while not served and position < len(queues[leaf]):

@@ -42,12 +42,17 @@ class Highs:
         self._model, self._limit_s, self._head_start_s, self._most = model, limit_s, head_start_s, most
         self._stopped = Event()
         self._highs: highspy.Highs | None = None
+        self._has_rows = False
 
     def stop(self) -> None:
         """Tell it to stop, whether it has begun or not."""
         self._stopped.set()
         if self._highs is not None:
             self._highs.cancelSolve()
+
+    def may_be_left(self) -> bool:
+        """Once it has rows of its own: it may take a second to stop."""
+        return self._has_rows
 
     def solve(self) -> Run:
         """Solve until the optimum is proved, the limit is reached, or somebody says stop.
@@ -64,6 +69,7 @@ class Highs:
             mip = mip_of(self._model)
         except (NotLinear, OSError):
             return Run(Status.UNKNOWN, source="highs")
+        self._has_rows = True
         if self._most is not None:
             mip = mip.at_most(self._most)
         highs = self._highs = highspy.Highs()

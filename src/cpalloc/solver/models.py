@@ -221,8 +221,9 @@ class Models:
         return self.clock.left(self.problem.options.deterministic)
 
     def hurry(self) -> bool:
-        """Whether the round has less than a twentieth of its time left."""
-        return not self.problem.options.deterministic and self.clock.left(False) < self.clock.limit_s / 20
+        """Whether the round has less than a twentieth of its time left, or none as nobody wants more."""
+        late = not self.problem.options.deterministic and self.clock.left(False) < self.clock.limit_s / 20
+        return late or self.cancelled()
 
     def cancelled(self) -> bool:
         """Whether the caller wants no more."""

@@ -21,6 +21,10 @@ MOST_VARIABLES = 15_000
 """Variables up to which HiGHS takes part: on larger models it has gone on for 9 s after it was told to stop."""
 
 
+LOOK_S = 0.02
+"""Seconds after which somebody looks whether the caller wants no more."""
+
+
 class Search(Protocol):
     """Somebody who solves a model, in a thread of its own, and can be stopped from another."""
 
@@ -30,6 +34,10 @@ class Search(Protocol):
 
     def stop(self) -> None:
         """Give up soon; may be said again and again."""
+        ...
+
+    def may_be_left(self) -> bool:
+        """Whether it needs nothing any more that its caller may change, so that nobody has to wait until it stops."""
         ...
 
 
@@ -82,7 +90,7 @@ def minimise(
         searches.append(CpSat(known, options, limit_s, hint=hint, presolve=presolve))
     try:
         with _Watch(searches, cancel):
-            return _best(_race(searches, limit_s) if len(searches) > 1 else [searches[0].solve()])
+            return _best(_race(searches, limit_s, cancel) if len(searches) > 1 else [searches[0].solve()])
     finally:
         model.clear_hints()  # type: ignore[no-untyped-call]
 
@@ -90,26 +98,39 @@ def minimise(
 _PROVED = (Status.OPTIMAL, Status.INFEASIBLE)
 
 
-def _race(searches: Sequence[Search], limit_s: float) -> list[Run]:
-    """Solve in one thread each; once one has nothing left to find, the others are told to stop until they have.
+def _race(searches: Sequence[Search], limit_s: float, cancel: Event | None = None) -> list[Run]:
+    """Solve in one thread each; once one has nothing left to find, the others are told to stop until they have, or
+    may be left to themselves.
 
-    So are all of them once the limit is over: not everybody looks at the clock often enough.
+    So are all of them once the limit is over, or the caller wants no more: not everybody looks often enough.
     """
     until = time.perf_counter() + limit_s
-    with ThreadPoolExecutor(len(searches)) as pool:
-        running = [pool.submit(search.solve) for search in searches]
-        settled = False
-        while not all(f.done() for f in running):
-            left_s = max(0.0, until - time.perf_counter())
-            wait(running, timeout=0.005 if settled else left_s, return_when=FIRST_COMPLETED)
-            settled = any(_ends(f) for f in running) or time.perf_counter() > until
-            for search, future in zip(searches, running, strict=True):
-                if settled and not future.done():
-                    # Again and again: a search that has not begun yet may forget that it was told to stop.
-                    search.stop()
-            if not settled:
-                wait(running, timeout=0.005)
-        return [f.result() for f in running]
+    pool = ThreadPoolExecutor(len(searches))
+    running = [pool.submit(search.solve) for search in searches]
+    pool.shutdown(wait=False)
+    settled = False
+    while any(not (f.done() or (settled and s.may_be_left())) for s, f in zip(searches, running, strict=True)):
+        left_s = 0.005 if settled else max(0.0, until - time.perf_counter())
+        wait([f for f in running if not f.done()], timeout=min(left_s, LOOK_S), return_when=FIRST_COMPLETED)
+        settled = any(_ends(f) for f in running) or time.perf_counter() > until
+        settled |= cancel is not None and cancel.is_set()
+        for search, future in zip(searches, running, strict=True):
+            if settled and not future.done():
+                # Again and again: a search that has not begun yet may forget that it was told to stop.
+                search.stop()
+    return [f.result() if f.done() else _left(s, f) for s, f in zip(searches, running, strict=True)]
+
+
+def _left(search: Search, running: Future[Run]) -> Run:
+    """What is known of a search that is left to itself: nothing. It is told to stop until it has."""
+
+    def insist() -> None:
+        while not running.done():
+            search.stop()
+            wait([running], timeout=0.02)
+
+    Thread(target=insist, daemon=True).start()
+    return Run(Status.UNKNOWN)
 
 
 def _ends(search: Future[Run]) -> bool:
@@ -134,7 +155,7 @@ def _best(runs: Sequence[Run]) -> Run:
 
 
 class _Watch:
-    """Stops searches when an event is set, looking every 20 ms; does nothing without an event."""
+    """Stops searches when an event is set; does nothing without an event."""
 
     def __init__(self, searches: Sequence[Search], event: Event | None) -> None:
         self._searches, self._event, self._done = searches, event, Event()
@@ -146,7 +167,7 @@ class _Watch:
             self._thread.start()
 
     def _look(self, event: Event) -> None:
-        while not self._done.wait(0.02):
+        while not self._done.wait(LOOK_S):
             if event.is_set():
                 # Again and again: a search that has not begun yet may forget that it was told to stop.
                 for search in self._searches:

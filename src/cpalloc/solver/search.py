@@ -104,6 +104,8 @@ class Search:
             The best bound, and where it comes from.
         """
         models, source = self.models, "trivial"
+        if models.cancelled():
+            return bound, source
         self._narrow.clear()
         left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
         try:
@@ -214,10 +216,12 @@ class Search:
                 if pooled is None:
                     return
                 stays = pooled[1]
-            candidate = sparing(self.problem, stays, most)
+            candidate = sparing(self.problem, stays, most, self.models.cancelled)
+            if self.models.cancelled():
+                return
             self.best.offer(candidate, goal.index + 1, goal.prefer)
             self._put_in_order(candidate, goal)
-            if self.models.hurry() or self.models.cancelled() or left() < before - left():
+            if self.models.hurry() or left() < before - left():
                 return  # another one would take longer than there is time
 
     def _by_regions(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> None:

@@ -20,4 +20,5 @@ def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event
     if options.deterministic:
         limit = options.deterministic_limit if options.deterministic_limit > 0 else options.time_limit_s
     clock = Clock(limit, time.perf_counter() if began is None else began)
-    return StrictOrder(problem, clock, [greedy(problem)], cancel).solve()
+    first = greedy(problem) if cancel is None else greedy(problem, cancel.is_set)
+    return StrictOrder(problem, clock, [first], cancel).solve()

@@ -73,6 +73,9 @@ class StrictOrder:
         """Run all tiers and report."""
         tiers, models = [t for t in self.problem.policy.tiers if t.name in OBJECTIVES], self.models
         for index, tier in enumerate(tiers):
+            if models.cancelled():
+                self.results.append(self._as_it_is(tier))
+                continue
             began = time.perf_counter()
             if any(t.slack for t in tiers[:index]) and tier.name in ("inversion", "preemption"):
                 # What lost on a tier with slack may be within it, and better from here on: the greedy's, for one.
@@ -107,13 +110,13 @@ class StrictOrder:
                     fine=False,
                 )
                 models.repartition(coarse)
-            if tier.name == "preemption":
+            if tier.name == "preemption" and not models.cancelled():
                 self.models.spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
                 self._settle_preemptions()
                 self._tighten(index, models.left() / 10)
-        if not self.lending:
+        if not self.lending and not models.cancelled():
             # No tier of the policy minds what is borrowed: what is free is lent all the same, where nothing is lost.
-            for decision in filled(self.problem, self.best.decision):
+            for decision in filled(self.problem, self.best.decision, models.cancelled):
                 self.best.offer(decision, len(tiers), ties=True)
         self._credit()
         reason = "proved"
@@ -134,6 +137,13 @@ class StrictOrder:
         limit = best + slack if bound is None or best > bound + slack else bound + slack
         self.best.limits.append((tier.name, part, limit))
         return PartResult(spec.name, spec.unit, best, bound, limit, source, time.perf_counter() - began)
+
+    def _as_it_is(self, tier: Tier) -> TierResult:
+        """A tier that nobody wants to be looked at any more."""
+        spec, values = OBJECTIVES[tier.name], self.best.values[tier.name]
+        rows = zip(spec.parts, values, spec.floor(self.problem), strict=True)
+        parts = tuple(PartResult(p.name, p.unit, best, least, best, "trivial", 0.0) for p, best, least in rows)
+        return TierResult(tier.name, parts, 0.0)
 
     def _read_part(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
         """What a part is worth where it is the same in every decision within the limits."""
@@ -239,7 +249,7 @@ class StrictOrder:
         if tier.name in LENDING and not self.lending:
             self.lending = True
             self.models.repartition(replace(self.models.partition, lend=True))
-            for decision in filled(self.problem, self.best.decision):
+            for decision in filled(self.problem, self.best.decision, self.models.cancelled):
                 self.best.offer(decision, index + 1)
         values = self.best.values[tier.name]
         if tier.name == "preemption":
