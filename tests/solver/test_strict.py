@@ -142,6 +142,22 @@ def test_the_greedy_stops_with_valid_decisions_wherever_it_is_halted() -> None:
     assert same(greedy(problem, lambda: False), whole)
 
 
+def test_a_late_greedy_gives_away_what_is_free_and_takes_nothing_back() -> None:
+    problem = compiled(16, 1)
+    late, looks = greedy(problem, late=lambda: True), Impatient(4)
+    assert victims(problem, greedy(problem))
+    assert not victims(problem, late)
+    assert violations(problem, late) == []
+    assert (late.action == Action.START).any()
+    some = greedy(problem, late=looks.is_set)
+    assert 0 < len(victims(problem, some)) < len(victims(problem, greedy(problem)))
+    # Without time it is late from the start, but in deterministic mode no clock is looked at.
+    hurried = dataclasses.replace(problem, options=dataclasses.replace(problem.options, time_limit_s=1e-9))
+    assert not victims(problem, solve_problem(hurried).decision)
+    calm = Options(workers=1, deterministic=True, time_limit_s=1e-9, deterministic_limit=1e-9)
+    assert victims(problem, solve_problem(dataclasses.replace(problem, options=calm)).decision)
+
+
 @pytest.mark.parametrize("family", ["mixed", "gang-heavy"])
 @pytest.mark.parametrize("seed", range(3))
 def test_never_worse_than_the_greedy_tier_by_tier(family: str, seed: int) -> None:

@@ -30,10 +30,11 @@ IN_ORDER_ROUNDS = 3
 """Times that budgets start anew: what one gives up may be room for a job that another one passed over."""
 
 
-def greedy(problem: Problem, halted: Callable[[], bool] = bool) -> Decision:
-    """Decide a round greedily; every rule holds, nothing is proved. Once ``halted``, with what was decided so far."""
+def greedy(problem: Problem, halted: Callable[[], bool] = bool, late: Callable[[], bool] = bool) -> Decision:
+    """Decide a round greedily; every rule holds, nothing is proved. Once ``halted``, with what was decided so far; and
+    once it is ``late`` nothing more is taken back for anybody: what is free is given away."""
     state = GreedyState.after(problem, status_quo(problem))
-    _serve(state, problem.budgets.entitled.tolist(), halted)
+    _serve(state, problem.budgets.entitled.tolist(), lambda: halted() or late())
     serve_beyond(state, halted)
     lend(state, halted)
     return state.result() if halted() else prune(problem, state.result())

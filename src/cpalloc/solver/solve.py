@@ -10,6 +10,9 @@ from cpalloc.solver.greedy import greedy
 from cpalloc.solver.results import Clock, Solution
 from cpalloc.solver.strict import StrictOrder
 
+GREEDY_SHARE = 0.75
+"""Part of the time that the greedy may take; only with too little time for a large cluster does it need that."""
+
 
 def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event | None = None) -> Solution:
     """Solve a problem within its options' limit, counted from ``began`` (``time.perf_counter``)."""
@@ -20,5 +23,11 @@ def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event
     if options.deterministic:
         limit = options.deterministic_limit if options.deterministic_limit > 0 else options.time_limit_s
     clock = Clock(limit, time.perf_counter() if began is None else began)
-    first = greedy(problem) if cancel is None else greedy(problem, cancel.is_set)
-    return StrictOrder(problem, clock, [first], cancel).solve()
+
+    def halted() -> bool:
+        return cancel is not None and cancel.is_set()
+
+    def late() -> bool:
+        return not options.deterministic and clock.left(False) < (1 - GREEDY_SHARE) * limit
+
+    return StrictOrder(problem, clock, [greedy(problem, halted, late)], cancel).solve()
