@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,3 +166,32 @@ def test_rounds_of_a_simulation_are_captured_and_solved_again(tmp_path: Path) ->
     rounds = captured.read(kept)
     assert 4 <= len(rounds) <= 6
     assert captured.solved(rounds).row_count == 10  # the round and nine tiers
+
+
+def test_rounds_of_public_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from bench.public import main
+
+    pods = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
+    )
+    rows = [f"p{i},1000,1,{1 + i % 2},{1000 if i % 2 else 500},,LS,Running,{i},{9000 + i},{i}" for i in range(40)]
+    (tmp_path / "deeper").mkdir()
+    for name, lines in {
+        "deeper/openb_pod_list_default.csv.gz": [pods, *rows],
+        "openb_node_list_gpu_node.csv.gz": [
+            "sn,cpu_milli,memory_mib,gpu,model",
+            *(f"n{i},1,1,4,P100" for i in range(8)),
+        ],
+        "jobs_crux.csv": [
+            "job_id,arrival_s,gpu_num,duration_s",
+            *(f"{i},{60 * i},{(8, 4, 16)[i % 3]},9" for i in range(30)),
+        ],
+        "topo.csv": ["host,DSW,PSW,ASW", *(f"h{i},G1,P{i // 4},S{i // 2}" for i in range(8))],
+    }.items():
+        text = ("\n".join(lines) + "\n").encode()
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    main(["--data", str(tmp_path), "--limit", "5"])
+    out = capsys.readouterr().out
+    assert "openb: 8 nodes, 32 GPUs" in out
+    assert "lingjun: 8 nodes, 64 GPUs" in out
+    assert out.count("shortfall") == 2
