@@ -146,8 +146,10 @@ def everything(p: Problem, may_go: Collection[int] | None = None, inversion: int
     jobs = p.jobs
     pending, evictable = jobs.state == JobState.PENDING, np.flatnonzero(jobs.state == JobState.EVICTABLE).tolist()
     modes = ((Mode.ALLOCATED, jobs.may_allocate), (Mode.BORROWED, jobs.may_borrow))
+    starts = frozenset((j, mode) for mode, may in modes for j in np.flatnonzero(pending & may).tolist())
     return Possible(
-        starts=frozenset((j, mode) for mode, may in modes for j in np.flatnonzero(pending & may).tolist()),
+        starts=starts,
+        needed=starts,
         promotes=frozenset(np.flatnonzero(jobs.may_promote).tolist()),
         goes=frozenset(evictable if may_go is None else set(evictable) & set(may_go)),
         passed=frozenset(),
@@ -205,10 +207,10 @@ class Tally:
 
 
 class Every:
-    """All decisions of a round."""
+    """All decisions of a round, or all that break no rule but the one dropped."""
 
-    def __init__(self, p: Problem) -> None:
-        self.problem, self.search = p, Search(p)
+    def __init__(self, p: Problem, drop: str = "") -> None:
+        self.problem, self.search = p, Search(p, drop)
         self.outlines = self.search.outlines()
 
     def examine(self, where: str, found: Possible, may_go: Collection[int] | None, tally: Tally) -> None:

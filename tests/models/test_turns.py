@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 import cpalloc.solver.models as models
-from builders import Budget, Node, Pending, job_at, problem
+from builders import HOUR, Budget, Node, Pending, hold, job_at, problem
 from cpalloc.models.objectives.inversion import inverted, weight
+from cpalloc.models.objectives.starvation import starving
+from cpalloc.models.partition import Possible
 from cpalloc.models.possible import possible
 from cpalloc.models.turns import Turns
 from cpalloc.problem.problem import IntArray, JobState, Mode, Options, Problem, Tier
 from cpalloc.solver.solve import solve_problem
-from models.possible_rounds import MOST_PLACES, Every, drawn
-from models.ruled_out import kept, lent, names, starts
+from models.possible_rounds import MODES, MOST_PLACES, Every, drawn
+from models.ruled_out import RICH, kept, lent, names, past, starts
 from models.test_possible import full, solved
 from reference.brute_force import Full
 
@@ -213,6 +215,94 @@ def test_no_decision_within_the_limit_has_what_is_ruled_out(chunk: int) -> None:
     assert counts["rounds with less"] >= 30
     assert counts["starts ruled out"] >= 45
     assert counts["decisions"] >= 120
+
+
+# -- starts that are needed -------------------------------------------------------------------------------------------
+
+
+def needed(p: Problem, limit: int = 0) -> list[str]:
+    found = possible(p, None, limit)
+    return sorted(p.jobs.ids[j] for j, _ in found.needed)
+
+
+def test_no_more_starts_are_needed_than_give_a_budget_what_it_is_entitled_to() -> None:
+    jobs = [Pending(f"{i}", gpus=2) for i in range(4)]
+    assert needed(waiting(*jobs, entitled=8)) == ["0", "1", "2", "3"]
+    assert needed(waiting(*jobs, entitled=3)) == ["0", "1"]
+    assert needed(waiting(*jobs, entitled=4)) == ["0", "1"]
+    assert needed(waiting(*jobs)) == []
+    assert needed(waiting(kept("mine", "n0", 2, budget="x"), *jobs, entitled=3)) == ["0"]
+    # Passing one over may be within the limit: then the others need not start.
+    (cost,) = {weight(p := waiting(*jobs, entitled=3), job_at(p, f"{i}")) for i in range(4)}
+    assert needed(waiting(*jobs, entitled=3), cost) == ["0", "1", "2", "3"]
+
+
+def test_starts_before_it_count_only_where_they_are_allocated() -> None:
+    either = [Pending(f"{i}", gpus=2, funding="any") for i in range(2)]
+    assert needed(waiting(*either, Pending("2", gpus=2), entitled=3)) == ["0", "0", "1", "1", "2"]
+
+
+def test_a_budget_that_may_lose_work_needs_its_claim() -> None:
+    jobs = [Pending(f"{i}", gpus=2, nodes={"n1"}) for i in range(4)]
+    other = Pending("other", gpus=8, nodes={"n0"}, budget="y")
+    budgets = [Budget("x", claim=3, **RICH), Budget("y", claim=64, entitled=8)]
+    for mine, starting in ((past("old", "n0", budget="x"), ["0", "1", "other"]), (kept("old", "n0", budget="x"), [])):
+        p = problem(nodes=[Node("n0"), Node("n1")], jobs=[mine, *jobs, other], budgets=budgets)
+        assert needed(p) == starting
+
+
+def test_who_is_promised_something_is_needed_and_all_before_it() -> None:
+    p = waiting(*(Pending(f"{i}", gpus=2) for i in range(4)))
+    assert needed(p) == []
+    assert needed(replace(p, holds=(hold(p, "1", {"n0": 2}, in_s=HOUR),))) == ["0", "1"]
+    gone = waiting(*(Pending(f"{i}", gpus=9 if i == 1 else 2) for i in range(4)))
+    assert needed(replace(gone, holds=(hold(gone, "1", {"n0": 2}, in_s=HOUR),))) == []
+
+
+Worth = tuple[int, int, int]
+
+
+def worths(p: Problem, limit: int, *, only: Possible | None = None) -> set[Worth]:
+    """Starvation, shortfall and lost work of decisions that pass over no more than the limit.
+
+    ``only``: of those with needed starts only; whom they preempt may be for nobody, and nobody minds what is lent.
+    """
+    every = Every(p) if only is None else Every(p, drop="preemption")
+    entitled, jobs, out = p.budgets.entitled.tolist(), p.jobs, set[Worth]()
+    for outline in every.outlines:
+        begun = {(j, MODES[m]) for j, m in zip(every.search.pending, outline.modes, strict=True) if m}
+        if only is not None and not begun <= {(j, mode) for j, mode in only.needed if jobs.may_allocate[j]}:
+            continue
+        short = [(e, g) for e, g in zip(entitled, outline.granted, strict=True)]
+        lost = sum(int(jobs.preempt_cost[j]) for j in outline.gone)
+        worth = sum(starving(e, g) for e, g in short), sum(max(0, e - g) for e, g in short), lost
+        for spots in every.search.places(outline)[: None if only else MOST_PLACES] if worth not in out else ():
+            over = inverted(p, every.search.decision(Full(outline, spots)))
+            if sum(weight(p, j) for j in over if only is None or jobs.may_allocate[j]) <= limit:
+                out.add(worth)
+                break
+    return out
+
+
+@pytest.mark.parametrize("chunk", range(3))
+def test_whatever_is_worth_something_needs_no_other_starts(chunk: int) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(chunk * 200, (chunk + 1) * 200):
+        p, rng = crowded(seed), Random(seed)
+        have = np.array([rng.choice([0, 1, 2, 4, 8]) for _ in p.budgets.claim], dtype=np.int64)
+        p = replace(p, budgets=replace(p.budgets, entitled=have))
+        limit = rng.choice([0, 0, 0, 2, 5])
+        found = possible(p, None, limit)
+        spared = {(j, m) for j, m in found.starts if p.jobs.may_allocate[j]} - found.needed
+        if not spared:
+            continue
+        counts["rounds"] += 1
+        fewer = worths(p, limit, only=found)
+        for worth in worths(p, limit):
+            counts["worths"] += 1
+            assert any(all(a <= b for a, b in zip(other, worth, strict=True)) for other in fewer), (seed, worth)
+    assert counts["rounds"] >= 10
+    assert counts["worths"] >= 15
 
 
 # -- what models are worth --------------------------------------------------------------------------------------------

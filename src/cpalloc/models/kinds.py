@@ -272,8 +272,8 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
     shape_of: dict[Shape, int] = {}
     level_node = len(problem.topology.levels) - 1
     region = partition.region
-    possible = partition.possible
-    considered = None if possible is None else {j for j, _ in possible.starts}
+    possible = partition.starts()
+    considered = None if possible is None else {j for j, _ in possible}
     settled = region.absent | {j for j, _, _ in region.starts} if region else frozenset()
     for j, term in (terms_of(problem) if terms is None else terms).items():
         if j in settled or (considered is not None and j not in considered):
@@ -289,7 +289,7 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
         for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[j]), (Mode.BORROWED, jobs.may_borrow[j])):
             if not may or (mode is Mode.BORROWED and not partition.lend and not jobs.may_allocate[j]):
                 continue
-            if possible is not None and (j, mode) not in possible.starts:
+            if possible is not None and (j, mode) not in possible:
                 continue
             shapes = []
             lone, party = j if limit or exclusive else -1, party_of(problem, partition, j, mode)

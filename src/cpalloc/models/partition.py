@@ -39,6 +39,9 @@ class Possible:
         Waiting jobs that start in no decision and yet may find room: they may be passed over.
     most_granted
         Allocated GPUs that each leaf has at most after the round.
+    needed
+        Starts without those that change nothing of ``starvation``, ``shortfall``, ``inversion`` and ``preemption``: the
+        starts they bring with them give their budget all it is entitled to.
     """
 
     starts: frozenset[tuple[int, Mode]]
@@ -46,6 +49,7 @@ class Possible:
     goes: frozenset[int]
     passed: frozenset[int]
     most_granted: tuple[int, ...]
+    needed: frozenset[tuple[int, Mode]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,9 @@ class Partition:
         work stands in nobody's way.
     possible
         What some decision may have; the model has nothing else. None: anything.
+    needed
+        With needed starts only, and then nobody asks for whom somebody is preempted: a relaxation for all that comes
+        before ``delay``, while no leaves are told apart and nothing that only borrows is in the model.
     region
         No relaxation either, for those who look for a decision: the model has nothing outside.
     """
@@ -110,4 +117,11 @@ class Partition:
     free: int = -1
     lend: bool = True
     possible: Possible | None = None
+    needed: bool = False
     region: Region | None = None
+
+    def starts(self) -> frozenset[tuple[int, Mode]] | None:
+        """The starts that the model has; None: any."""
+        if self.possible is None:
+            return None
+        return self.possible.needed if self.needed else self.possible.starts

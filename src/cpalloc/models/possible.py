@@ -100,6 +100,7 @@ class _Ruling:
             goes=frozenset(np.flatnonzero(self.goes).tolist()),
             passed=frozenset(self.job[self.fits].tolist()) - {j for j, _ in starts},
             most_granted=tuple(self._most_granted().tolist()),
+            needed=starts if self._turns is None else starts - self._unneeded(self._turns),
         )
 
     def _left(self) -> tuple[int, int, int]:
@@ -219,6 +220,30 @@ class _Ruling:
         least = self._now[Mode.ALLOCATED] - self._gone(Mode.ALLOCATED)
         either = self.allocated & jobs.may_borrow[self.job]
         alive &= ~either | (least[self.leaf] + ahead < budgets.claim[self.leaf])
+
+    def _unneeded(self, turns: Turns) -> frozenset[tuple[int, Mode]]:
+        """Allocated starts without which, and with all those before them, their budget has enough.
+
+        Of a decision that has one of them the worst-ranked allocated start of the budget can be taken away, and again,
+        until it has none: nothing is granted that counts, nobody is passed over who was not, and what was preempted
+        still is. It must not be promised anything, as its promise would bind others again.
+        """
+        jobs, budgets, loses = (
+            self.problem.jobs,
+            self.problem.budgets,
+            self.goes & (self.problem.jobs.mode == Mode.ALLOCATED),
+        )
+        enough = np.maximum(budgets.entitled, np.where(self._sum(np.flatnonzero(loses)) > 0, budgets.claim, 0))
+        least = self._now[Mode.ALLOCATED] - self._gone(Mode.ALLOCATED)
+        only = np.bincount(self.job[self.alive], minlength=len(jobs))[self.job] == 1
+        ahead = turns.ahead(np.where(only, jobs.size[self.job], 0))
+        promised: IntArray = np.full(len(least), -1, dtype=np.int64)
+        starting = set(self.job[self.alive].tolist())
+        for j in (hold.job for hold in self.problem.holds if hold.job in starting):
+            promised[jobs.leaf[j]] = max(int(promised[jobs.leaf[j]]), int(jobs.order[j]))
+        spare = self.alive & self.allocated & (least[self.leaf] + ahead >= enough[self.leaf])
+        spare &= jobs.order[self.job] > promised[self.leaf]
+        return frozenset((j, Mode.ALLOCATED) for j in self.job[spare].tolist())
 
     # -- promotions ---------------------------------------------------------------------------------------------------
 

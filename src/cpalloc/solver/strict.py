@@ -113,6 +113,7 @@ class StrictOrder:
             if tier.name == "preemption" and not models.cancelled():
                 self.models.spare_the_dear(*(part.limit for part in self.results[-1].parts[:3]))
                 self._settle_preemptions()
+                models.repartition(replace(models.partition, needed=False))
                 self._tighten(index, models.left() / 10)
         if not self.lending and not models.cancelled():
             # No tier of the policy minds what is borrowed: what is free is lent all the same, where nothing is lost.
@@ -254,6 +255,9 @@ class StrictOrder:
         values = self.best.values[tier.name]
         if tier.name == "preemption":
             self.models.spare_the_dear(values[0])
+            before = {name for name, _, _ in self.best.limits}
+            needed = not self.lending and before <= {*BY_GRANTS, "inversion"}
+            self.models.repartition(replace(self.models.partition, needed=needed))
         if tier.name == "fragmentation" and "idle" in {name for name, _, _ in self.best.limits}:
             self.models.repartition(replace(self.models.partition, free=self.best.most("idle")))
         if tier.name == "fragmentation" and values > self._floor(tier):

@@ -26,14 +26,14 @@ class Preemption:
         """Preempted ⇒ an allocated replica of another budget on one of the victim's nodes; GPUs preempted ≤ bound.
 
         Where the partition does not tell a leaf's allocated starts from others' the rule is relaxed to *any* allocated
-        start there; the solver refines the partition when that matters.
+        start there; the solver refines the partition when that matters. With needed starts only nobody asks.
         """
         jobs, held = ctx.problem.jobs, ctx.problem.held
         cells_of: dict[int, set[int]] = defaultdict(set)
         for job, node in zip(held.job.tolist(), held.node.tolist(), strict=True):
             if job in ctx.e and node in ctx.layout.cell_of:
                 cells_of[job].add(ctx.layout.cell_of[node])
-        for j, preempted in ctx.e.items():
+        for j, preempted in ctx.e.items() if not ctx.partition.needed else ():
             if ctx.partition.region and j in ctx.partition.gone:
                 continue  # whoever it makes room for may be outside
             leaf = int(jobs.leaf[j])
