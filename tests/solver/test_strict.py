@@ -275,3 +275,14 @@ def test_parts_that_only_one_set_of_victims_decides_are_read(dear: int, sources:
     assert [p.source for p in preemption.parts if p.source == "settled"] == sources
     values = OBJECTIVES["preemption"].evaluate(contested({"cheap": 60, "dear": dear}), solution.decision)
     assert values == tuple(p.best for p in preemption.parts)
+
+
+def test_the_decision_it_began_with_is_never_forgotten() -> None:
+    """What lost on a tier with slack may be the best from inversion on: the greedy's inverts nobody."""
+    problem = compiled(24, 2)
+    first = greedy(problem)
+    order = StrictOrder(problem, Clock(20.0), [first])
+    assert same(order.best.seen[0], first)
+    order.solve()
+    assert len(order.best.seen) > 2
+    assert same(order.best.seen[0], first)

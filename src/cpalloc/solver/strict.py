@@ -67,7 +67,7 @@ class StrictOrder:
         for decision in starts:
             pruned = prune(problem, decision)
             self.best.offer(pruned, upto=len(self.best.tiers), ties=True)
-            self.best.seen.append(pruned)
+            self.best.seen.insert(0, pruned)  # the first one is never forgotten
 
     def solve(self) -> Solution:
         """Run all tiers and report."""
