@@ -227,13 +227,15 @@ class Search:
     def _by_regions(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> None:
         """Improve the incumbent region by region, until a sweep over all of them gains nothing."""
         models, sweep, gained = self.models, 0, True
+        # What a budget does not need in a region it must not pass over from outside: there all starts are considered.
+        whole = replace(models.partition, needed=False)
         while gained and not self._reached(goal, bound):
             gained = False
             for nodes, part in regions(self.problem, self.best.decision, sweep):
                 if left() <= 0.05 + models.last_build_s or models.cancelled():
                     return
                 before = self._value(goal)
-                partition = partition_of(self.problem, models.partition, self.best.decision, nodes)
+                partition = partition_of(self.problem, whole, self.best.decision, nodes)
                 self._in_region(goal, partition, part, left)
                 gained |= self._value(goal) < before
             sweep += 1
