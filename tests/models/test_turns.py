@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 
 import cpalloc.solver.models as models
-from builders import HOUR, Budget, Node, Pending, hold, job_at, problem
+from builders import HOUR, Budget, Node, Pending, decide, hold, job_at, problem
+from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import inverted, weight
 from cpalloc.models.objectives.starvation import starving
-from cpalloc.models.partition import Possible
+from cpalloc.models.partition import Partition, Possible
 from cpalloc.models.possible import possible
+from cpalloc.models.round import build
 from cpalloc.models.turns import Turns
 from cpalloc.problem.problem import IntArray, JobState, Mode, Options, Problem, Tier
+from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.solve import solve_problem
+from cpalloc.solver.values import violations
+from models.fixing import least, told_apart
 from models.possible_rounds import MODES, MOST_PLACES, Every, drawn
 from models.ruled_out import RICH, kept, lent, names, past, starts
 from models.test_possible import full, solved
@@ -303,6 +308,68 @@ def test_whatever_is_worth_something_needs_no_other_starts(chunk: int) -> None:
             assert any(all(a <= b for a, b in zip(other, worth, strict=True)) for other in fewer), (seed, worth)
     assert counts["rounds"] >= 10
     assert counts["worths"] >= 15
+
+
+def least_lost(p: Problem, found: Possible, limit: int, worth: Worth, partition: Partition) -> Run:
+    """The least lost work in a model with needed starts, beside starvation and shortfall of a decision."""
+    ctx = build(p, replace(partition, lend=False, possible=found, needed=True))
+    for tier, most in zip(("starvation", "shortfall", "inversion"), (*worth[:2], limit), strict=True):
+        ctx.model.add(ctx.term(OBJECTIVES[tier])[0] <= most)
+    return least(ctx, "preemption")
+
+
+def test_models_with_needed_starts_are_relaxations_however_finely_they_tell_apart() -> None:
+    asked = 0
+    for seed in range(700):
+        p, rng = crowded(seed), Random(f"needed {seed}")
+        have = np.array([rng.choice([0, 1, 2, 4, 8]) for _ in p.budgets.claim], dtype=np.int64)
+        p = replace(p, budgets=replace(p.budgets, entitled=have))
+        limit = rng.choice([0, 0, 2])
+        found = possible(p, None, limit)
+        if found.needed == found.starts:
+            continue
+        for worth in sorted(worths(p, limit))[:3]:
+            how = rng.choice(["plain", "watched", "split", "gangs", "apart", "exact", "mixed"])
+            leaves = frozenset(leaf for leaf in range(len(have)) if rng.random() < 0.3)
+            run = least_lost(p, found, limit, worth, replace(told_apart(p, how, rng), leaves=leaves))
+            assert run.status is Status.OPTIMAL, (seed, worth)
+            assert run.objective is not None
+            assert run.objective <= worth[2], (seed, worth)
+            asked += 1
+    assert asked >= 60
+
+
+@pytest.mark.parametrize("how", ["plain", "watched", "apart", "exact"])
+@pytest.mark.parametrize("second", [2, 4])
+def test_what_nobody_needs_may_be_why_somebody_does_not_fit(how: str, second: int) -> None:
+    """It would fit but for "other", whom nobody needs; and a promise keeps it from starting."""
+    brief: dict[str, Any] = {"timeout_s": 600}
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            kept("there", "n2", budget="z"),
+            Pending("promised", replicas=2, gpus=8, budget="z"),
+            Pending("first", gpus=6, nodes={"n1"}),
+            Pending("second", gpus=second, **brief, nodes={"n1"}),
+            Pending("other", gpus=8 - second, **brief, nodes={"n1"}, budget="y"),
+        ],
+        budgets=[Budget("x", entitled=second, claim=64), Budget("y", claim=64), Budget("z", claim=64)],
+    )
+    p = replace(p, holds=(hold(p, "promised", {"n1": 8, "n2": 8}, in_s=HOUR),))
+    both = decide(p, start={"second": "n1", "other": "n1"})
+    assert violations(p, both) == []
+    assert inverted(p, both) == []
+    assert [p.jobs.ids[j] for j in inverted(p, decide(p, start={"second": "n1"}))] == ["first"]
+    found = possible(p, None, 0)
+    assert needed(p) == ["second"]
+    assert least_lost(p, found, 0, (0, 0, 0), told_apart(p, how, Random(0))).objective == 0
+
+
+def test_whom_somebody_makes_room_for_is_asked_with_all_starts() -> None:
+    p = waiting(*(Pending(f"{i}", gpus=2) for i in range(4)), entitled=3)
+    partition = Partition(possible=possible(p, None, 0), needed=True)
+    assert len(partition.starts() or ()) == 2
+    assert len(replace(partition, leaves=frozenset({0})).starts() or ()) == 4
 
 
 # -- what models are worth --------------------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ class Partition:
     possible
         What some decision may have; the model has nothing else. None: anything.
     needed
-        With needed starts only, and then nobody asks for whom somebody is preempted: a relaxation for all that comes
-        before ``delay``, while no leaves are told apart and nothing that only borrows is in the model.
+        With needed starts only where that is a relaxation (:meth:`only_needed`): for tiers before ``delay``, without
+        what only borrows.
     region
         No relaxation either, for those who look for a decision: the model has nothing outside.
     """
@@ -120,8 +120,16 @@ class Partition:
     needed: bool = False
     region: Region | None = None
 
+    def only_needed(self) -> bool:
+        """Whether the model has needed starts only, and does not ask for whom somebody is preempted.
+
+        Starts that nobody needs may be whom somebody makes room for, and what they take may be why somebody else does
+        not fit: where either is looked at, all starts are in the model.
+        """
+        return self.needed and not (self.leaves or self.watched or self.apart or self.exact)
+
     def starts(self) -> frozenset[tuple[int, Mode]] | None:
         """The starts that the model has; None: any."""
         if self.possible is None:
             return None
-        return self.possible.needed if self.needed else self.possible.starts
+        return self.possible.needed if self.only_needed() else self.possible.starts

@@ -225,8 +225,8 @@ class _Ruling:
         """Allocated starts without which, and with all those before them, their budget has enough.
 
         Of a decision that has one of them the worst-ranked allocated start of the budget can be taken away, and again,
-        until it has none: nothing is granted that counts, nobody is passed over who was not, and what was preempted
-        still is. It must not be promised anything, as its promise would bind others again.
+        until it has none: nothing is granted that counts, nobody starts in a better one's place who did not, and what
+        was preempted still is. It must not be promised anything, as its promise would bind others again.
         """
         jobs, budgets, loses = (
             self.problem.jobs,

@@ -78,8 +78,6 @@ class Models:
 
     def repartition(self, partition: Partition) -> None:
         """Change the partition; the current model is built anew when it is next asked for."""
-        if partition.leaves and partition.needed:
-            partition = replace(partition, needed=False)  # starts that nobody needs may be whom somebody makes room for
         if partition != self.partition:
             self.partition, self.context = partition, None
 

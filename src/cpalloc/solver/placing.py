@@ -142,9 +142,9 @@ def domain_and_pool(problem: Problem, level: int) -> IntArray:
     )
 
 
-def sum_by(group: IntArray, amount: IntArray) -> IntArray:
-    """Sum of amounts per group, one entry for each up to the largest."""
-    return np.bincount(group, weights=amount).astype(np.int64)  # exact: far below 2 ** 53
+def sum_by(group: IntArray, amount: IntArray, groups: int = 0) -> IntArray:
+    """Sum of amounts per group, one entry for each up to the largest, or for so many ``groups``."""
+    return np.bincount(group, weights=amount, minlength=groups).astype(np.int64)  # exact: far below 2 ** 53
 
 
 def slots_now(state: GreedyState, job: int, mode: Mode) -> IntArray:

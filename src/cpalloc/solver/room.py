@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpalloc.problem.problem import Action, BoolArray, IntArray, JobState, Mode, Problem
-from cpalloc.solver.placing import GreedyState, domain_and_pool, slots_now, slots_on
+from cpalloc.solver.placing import GreedyState, domain_and_pool, slots_now, slots_on, sum_by
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -163,7 +163,7 @@ def _bundles(
     """Domains where room may be made, those that look cheapest first, with bundles of victims by cost per replica."""
     gain, price, where, what = _offers(state, job, rows, base, domain)
     score = price / np.maximum(1, np.minimum(gain, need))
-    have = _sum(domain[there := np.flatnonzero(base)], base[there], int(domain.max()) + 1)
+    have = sum_by(domain[there := np.flatnonzero(base)], base[there], int(domain.max()) + 1)
     looks = []
     for d, inside in _by_domain(where, np.flatnonzero(gain > 0)):
         lack = need - int(have[d])
@@ -189,18 +189,18 @@ def _offers(
     g, cost = int(jobs.gpus_per_replica[job]), jobs.preempt_cost
     keys = _Keys.of(state.problem, int(jobs.required_level[job]))
     # One victim: what it gains on all its nodes of a domain.
-    alone = _sum(rows.key, rows.gain, len(keys.job))
+    alone = sum_by(rows.key, rows.gain, len(keys.job))
     one = np.flatnonzero(alone)
     # All of a node: what they gain there together, and elsewhere one by one.
     shared = np.flatnonzero(np.bincount(rows.node, minlength=len(base))[rows.node] > 1)
     several, at = np.unique(rows.node[shared], return_inverse=True)
-    together = (free[several] + _sum(at, rows.gpus[shared], len(several))) // g - base[several]
-    elsewhere = _sum(at, (alone[rows.key] - rows.gain)[shared], len(several))
+    together = (free[several] + sum_by(at, rows.gpus[shared], len(several))) // g - base[several]
+    elsewhere = sum_by(at, (alone[rows.key] - rows.gain)[shared], len(several))
     largest: IntArray = np.zeros(len(several), dtype=np.int64)
     np.maximum.at(largest, at, rows.gain[shared])
     return (
         np.concatenate([alone[one], np.maximum(together + elsewhere, largest)]),
-        np.concatenate([cost[keys.job[one]], _sum(at, cost[rows.job[shared]], len(several))]),
+        np.concatenate([cost[keys.job[one]], sum_by(at, cost[rows.job[shared]], len(several))]),
         np.concatenate([keys.domain[one], domain[several]]),
         np.concatenate([keys.job[one], -1 - several]),
     )
@@ -233,11 +233,6 @@ def _lazily(order: IntArray, others: IntArray, keys: tuple[IntArray, IntArray, F
     """Those in order, and the others put in order once they are asked for."""
     yield order
     yield others[np.lexsort(tuple(key[others] for key in keys))]
-
-
-def _sum(group: IntArray, amount: IntArray, groups: int) -> IntArray:
-    """Sum of amounts per group."""
-    return np.bincount(group, weights=amount, minlength=groups).astype(np.int64)  # exact: far below 2 ** 53
 
 
 def _inside(state: GreedyState, here: BoolArray, inside: BoolArray, job: int) -> list[int]:

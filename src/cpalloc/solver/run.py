@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,6 +17,8 @@ from cpalloc.problem.problem import Options
 from cpalloc.solver.cp_sat import CpSat
 from cpalloc.solver.highs import Highs
 from cpalloc.solver.outcome import Run, Status
+
+log = logging.getLogger(__name__)
 
 MOST_VARIABLES = 15_000
 """Variables up to which HiGHS takes part: on larger models it has gone on for 9 s after it was told to stop."""
@@ -127,7 +130,9 @@ def _left(search: Search, running: Future[Run]) -> Run:
     def insist() -> None:
         while not running.done():
             search.stop()
-            wait([running], timeout=0.02)
+            wait([running], timeout=LOOK_S)
+        if running.exception() is not None:
+            log.error("a search that was left to itself failed", exc_info=running.exception())
 
     Thread(target=insist, daemon=True).start()
     return Run(Status.UNKNOWN)

@@ -256,7 +256,7 @@ class StrictOrder:
         if tier.name == "preemption":
             self.models.spare_the_dear(values[0])
             before = {name for name, _, _ in self.best.limits}
-            needed = not self.lending and before <= {*BY_GRANTS, "inversion"}
+            needed = not self.lending and "inversion" in before <= {*BY_GRANTS, "inversion"}
             self.models.repartition(replace(self.models.partition, needed=needed))
         if tier.name == "fragmentation" and "idle" in {name for name, _, _ in self.best.limits}:
             self.models.repartition(replace(self.models.partition, free=self.best.most("idle")))

@@ -33,7 +33,7 @@ class Preemption:
         for job, node in zip(held.job.tolist(), held.node.tolist(), strict=True):
             if job in ctx.e and node in ctx.layout.cell_of:
                 cells_of[job].add(ctx.layout.cell_of[node])
-        for j, preempted in ctx.e.items() if not ctx.partition.needed else ():
+        for j, preempted in ctx.e.items() if not ctx.partition.only_needed() else ():
             if ctx.partition.region and j in ctx.partition.gone:
                 continue  # whoever it makes room for may be outside
             leaf = int(jobs.leaf[j])
