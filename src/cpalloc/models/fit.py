@@ -43,15 +43,21 @@ def does_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> c
 def _staying(ctx: ModelContext, job: int, mode: Mode) -> frozenset[int]:
     """Kinds that stay when the worse-ranked starts of a job are taken away; beside allocated work nothing borrowed."""
     jobs, told = ctx.problem.jobs, ctx.partition.apart | ctx.partition.exact
+    if job not in told:
+        return ctx.memo_of_model(("staying", mode), lambda: _kinds_beside(ctx, mode))
     leaf, order = int(jobs.leaf[job]), int(jobs.order[job])
     bucket = sum(int(jobs.order[w]) < order for w in told if jobs.leaf[w] == leaf)
-    worse = job in told
     return frozenset(
         k
-        for k, kind in enumerate(ctx.layout.kinds)
-        if not (worse and kind.party.leaf == leaf and kind.party.mode == mode and kind.party.bucket > bucket)
-        and (mode is Mode.BORROWED or kind.party.mode == Mode.ALLOCATED)
+        for k in _kinds_beside(ctx, mode)
+        if not ((party := ctx.kind(k).party).leaf == leaf and party.mode == mode and party.bucket > bucket)
     )
+
+
+def _kinds_beside(ctx: ModelContext, mode: Mode) -> frozenset[int]:
+    """Kinds that count for whether somebody fits in a mode."""
+    kinds = enumerate(ctx.layout.kinds)
+    return frozenset(k for k, kind in kinds if mode is Mode.BORROWED or kind.party.mode == Mode.ALLOCATED)
 
 
 def may_not_fit(ctx: ModelContext, job: int, mode: Mode, worse: list[int]) -> cp_model.IntVar | None:

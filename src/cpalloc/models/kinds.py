@@ -116,7 +116,7 @@ def party_of(problem: Problem, partition: Partition, job: int, mode: Mode) -> Pa
     if mode is Mode.ALLOCATED:
         if partition.instants:
             late = bisect_left(partition.instants, promotion_end_us(problem, partition, job))
-        release = start_release_us(problem, job)
+        release = start_release_us(problem, job) if partition.holds else 0
         for index, hold in enumerate(partition.holds):
             bound = index >= partition.hard or int(jobs.rank[job]) > int(jobs.rank[hold.job])
             if bound and hold.job != job and release > hold.starts_us:
@@ -142,10 +142,16 @@ def promotion_end_us(problem: Problem, partition: Partition, job: int) -> int:
 class _Terms:
     """What of a pending job's terms can bind, and where: the same under every partition.
 
-    ``group``, ``limit``, ``exclusive``: same_gpu_group, max_per_node (0: none) and exclusive nodes, neutral where they
-    cannot bind on any node the job may use. ``pools``: those of its nodes.
+    ``gpus``, ``replicas``, ``level``, ``resources``, ``eligible``: as the job has them. ``group``, ``limit``,
+    ``exclusive``: same_gpu_group, max_per_node (0: none) and exclusive nodes, neutral where they cannot bind on any
+    node the job may use. ``pools``: those of its nodes.
     """
 
+    gpus: int
+    replicas: int
+    level: int
+    resources: tuple[int, ...]
+    eligible: int
     group: bool
     limit: int
     exclusive: bool
@@ -161,13 +167,19 @@ def terms_of(problem: Problem) -> dict[int, _Terms]:
     for j in np.flatnonzero(jobs.state == JobState.PENDING).tolist():
         g, replicas, limit = int(jobs.gpus_per_replica[j]), int(jobs.replicas[j]), int(jobs.max_per_node[j])
         exclusive, group = bool(jobs.exclusive[j]), bool(jobs.same_gpu_group[j])
-        key = (int(jobs.eligibility[j]), g, replicas if limit else 0, limit, exclusive, group)
+        level, eligibility, resources = int(jobs.required_level[j]), int(jobs.eligibility[j]), jobs.resources[j]
+        key = (eligibility, g, replicas, level, resources.tobytes(), limit, exclusive, group)
         if key not in known:
-            eligible = problem.eligibility[jobs.eligibility[j]]
+            eligible = problem.eligibility[eligibility]
             healthy = nodes.healthy[eligible]
             if limit and (replicas <= limit or not bool(np.any(healthy // g > limit))):
                 limit = 0
             known[key] = _Terms(
+                gpus=g,
+                replicas=replicas,
+                level=level,
+                resources=tuple(resources.tolist()),
+                eligible=eligibility,
                 group=group and bool((g > 1 and split[eligible].any()) or nodes.unknown_devices[eligible].any()),
                 limit=limit,
                 exclusive=exclusive and bool(np.any(healthy != g)),
@@ -279,8 +291,7 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
         if j in settled or (considered is not None and j not in considered):
             continue
         group, limit, exclusive = term.group, term.limit, term.exclusive
-        g, replicas, level = int(jobs.gpus_per_replica[j]), int(jobs.replicas[j]), int(jobs.required_level[j])
-        resources = tuple(int(x) for x in jobs.resources[j])
+        g, replicas, level, resources = term.gpus, term.replicas, term.level, term.resources
         if level == level_node and not (group or limit):
             # All replicas on one node: one replica of the whole size, wherever it goes.
             g, resources, replicas, level = g * replicas, tuple(x * replicas for x in resources), 1, 0
@@ -294,7 +305,7 @@ def layout(problem: Problem, partition: Partition, terms: Mapping[int, _Terms] |
             shapes = []
             lone, party = j if limit or exclusive else -1, party_of(problem, partition, j, mode)
             for pool in term.pools:
-                kind = Kind(pool, g, resources, int(jobs.eligibility[j]), group, lone, limit, exclusive, party)
+                kind = Kind(pool, g, resources, term.eligible, group, lone, limit, exclusive, party)
                 index = kind_of.setdefault(kind, len(kind_of))
                 shape = Shape(index, replicas, level)
                 shapes.append(shape_of.setdefault(shape, len(shape_of)))

@@ -11,9 +11,10 @@ for every kind and every domain v the gangs placed at v or below need no more re
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import TypeVar, cast
 
@@ -65,9 +66,21 @@ class ModelContext:
         self._leaf_terms: dict[Mode, dict[int, tuple[int, list[tuple[int, cp_model.IntVar]]]]] = {}
         self._terms: dict[str, tuple[Linear, ...]] = {}
         self._contested: dict[int, BoolArray] = {}
+        self._late_on: dict[int, int] = {}
         self._own: dict[object, object] = {}
         self._held_on = self.memo("held_on", lambda: _rows_by_node(problem))
         self._define()
+
+    @property
+    def variables(self) -> int:
+        """How many variables there are."""
+        return len(self.model.proto.variables)
+
+    def copied(self) -> ModelContext:
+        """The same to whoever only adds rows to its model: that is its own, all else is shared."""
+        out = copy(self)
+        out.model = self.model.clone()
+        return out
 
     # -- variables ------------------------------------------------------------------------------------------------
 
@@ -305,12 +318,22 @@ class ModelContext:
     def late_kinds(self, cell: int, at_us: int) -> list[int]:
         """Kinds on a cell whose allocated starts are still in the way at one of the partition's instants."""
         position = bisect_left(self.partition.instants, at_us)
-        return [k for k in self.kinds_on[cell] if self.kind(k).party.late > position]
+        if self._latest(cell) <= position:
+            return []
+        return [k for k in self.kinds_on[cell] if self.layout.kinds[k].party.late > position]
+
+    def _latest(self, cell: int) -> int:
+        """How many of the partition's instants anything on a cell may be in the way at."""
+        if cell not in self._late_on:
+            kinds = self.layout.kinds
+            self._late_on[cell] = max((kinds[k].party.late for k in self.kinds_on[cell]), default=0)
+        return self._late_on[cell]
 
     def late_work(self, at_us: int) -> int:
         """How many kinds of starts, and promotions, are still in the way at one of the partition's instants."""
         position = bisect_left(self.partition.instants, at_us)
-        late = sum(kind.party.late > position for kind in self.layout.kinds)
+        lates = self.memo_of_model("lates", lambda: sorted(kind.party.late for kind in self.layout.kinds))
+        late = len(lates) - bisect_right(lates, position)
         return late + sum(promotion_end_us(self.problem, self.partition, j) > at_us for j in self.p)
 
     def contested(self, at_us: int) -> BoolArray:
@@ -319,7 +342,7 @@ class ModelContext:
         if position not in self._contested:
             mask = self._contested[position] = np.zeros(len(self.problem.nodes.names), dtype=np.bool_)
             for c, cell in enumerate(self.layout.cells):
-                if self.late_kinds(c, at_us) or self.late_promotions(c, at_us):
+                if self._latest(c) > position or self.late_promotions(c, at_us):
                     mask[list(cell.nodes)] = True
         return self._contested[position]
 

@@ -6,12 +6,15 @@ or coarse model can cost quality, never correctness.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 from cpalloc.metrics.reservations import reserve
 from cpalloc.models.base import Violation
 from cpalloc.models.constraints.holds import intrusions
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.objectives.delay import Delay
 from cpalloc.problem.problem import Decision, Hold, Problem, status_quo
 from cpalloc.solver.jointly import promised_jointly
 from cpalloc.solver.promising import best_order
@@ -19,6 +22,21 @@ from cpalloc.solver.values import Values, same, violations
 
 MOST_SEEN = 4
 """Former incumbents kept beside the first."""
+
+
+class _Candidate:
+    """A decision that may become the incumbent: what it breaks, what it is worth, and its promises when asked for."""
+
+    def __init__(
+        self, problem: Problem, decision: Decision, broken: list[Violation], promise: Callable[[Decision], Decision]
+    ) -> None:
+        self.decision, self.broken, self._promise = decision, broken, promise
+        self.values = Values(problem, decision, lambda: self.promised)
+
+    @cached_property
+    def promised(self) -> Decision:
+        """The decision with its promises."""
+        return self._promise(self.decision)
 
 
 class Incumbent:
@@ -49,7 +67,8 @@ class Incumbent:
         self.blocked: tuple[int, ...] | None = None
         self.jointly = False
         self.seen: list[Decision] = []
-        self._looked_at: dict[int, tuple[Decision, object, Decision, list[Violation], Values]] = {}
+        self._last_promised: tuple[Decision, object, Decision] | None = None
+        self._looked_at: dict[int, tuple[object, _Candidate]] = {}
         self.decision = self._with_reservations(status_quo(problem))
         self.values = Values(problem, self.decision)
 
@@ -63,40 +82,42 @@ class Incumbent:
         """
         if same(decision, self.decision):
             return []
-        decision, broken, values = self._look_at(decision)
-        if broken:
-            return broken
-        if any(values[name][part] > limit for name, part, limit in self.limits):
+        candidate = self._look_at(decision)
+        values = candidate.values
+        if candidate.broken:
+            return candidate.broken
+        # Delay last, as the promises that it minds take longest.
+        limits = sorted(self.limits, key=lambda limit: limit[0] == Delay.name)
+        if any(values[name][part] > most for name, part, most in limits):
             return []
         if prefer is not None:
             name, part = prefer
             if values[name][part] < self.values[name][part]:
-                self.decision, self.values = decision, values
+                self.decision, self.values = candidate.promised, values
             return []
         names = self.tiers[:upto]
         free = [n for n in names if not any(n == name for name, _, _ in self.limits)] or names[-1:]
         first = next((n for n in free if values[n] != self.values[n]), None)
         if (first is None and ties) or (first is not None and values[first] < self.values[first]):
             self.seen = [*self.seen[:1], *self.seen[1:][1 - MOST_SEEN :], self.decision]
-            self.decision, self.values = decision, values
+            self.decision, self.values = candidate.promised, values
         return []
 
     def offer_seen(self, upto: int) -> None:
         """Offer former incumbents again: what lost on a tier with slack may be better from there on."""
         for decision in self.seen:
             if not same(decision, self.decision):
-                self._looked_at[id(decision)] = (decision, self._promising(), *self._look_at(decision))
+                self._looked_at[id(decision)] = self._promising(), self._look_at(decision)
                 self.offer(decision, upto)
 
-    def _look_at(self, decision: Decision) -> tuple[Decision, list[Violation], Values]:
-        """A decision with its promises, what it breaks, and its values; those of former incumbents are remembered."""
+    def _look_at(self, decision: Decision) -> _Candidate:
+        """A decision as a candidate; former incumbents are remembered as such."""
         known = self._looked_at.get(id(decision))
-        if known is not None and known[0] is decision and known[1] == self._promising():
-            return known[2:]
-        promised = self._with_reservations(decision)
-        broken = violations(self.problem, promised)
-        broken += intrusions(self.problem, promised, self.fresh, bind_all=True)
-        return promised, broken, Values(self.problem, promised)
+        if known is not None and known[1].decision is decision and known[0] == self._promising():
+            return known[1]
+        broken = violations(self.problem, decision)
+        broken += intrusions(self.problem, decision, self.fresh, bind_all=True)
+        return _Candidate(self.problem, decision, broken, self._with_reservations)
 
     def _promising(self) -> object:
         """All that promises depend on besides the decision."""
@@ -136,4 +157,10 @@ class Incumbent:
         """Attach promises: once the blocked jobs are settled, to these, in the domains already promised if any."""
         holds, blocked = reserve(self.problem, decision, kept=self.kept, jobs=self.blocked)
         promised = replace(decision, reservations=holds, blocked=blocked)
-        return promised_jointly(self.problem, promised, self.kept, self.blocked or ()) if self.jointly else promised
+        if not self.jointly:
+            return promised
+        known = self._last_promised
+        if known is None or known[1] != self._promising() or not same(known[0], decision):
+            jointly = promised_jointly(self.problem, promised, self.kept, self.blocked or ())
+            known = self._last_promised = decision, self._promising(), jointly
+        return known[2]

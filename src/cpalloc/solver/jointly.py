@@ -12,7 +12,7 @@ and each gang that could start at once, but not all of them together, has its GP
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from cpalloc.metrics.reservations import by_instant, gpus_kept, renew, reserve
 from cpalloc.models.objectives.delay import delay_of, places
 from cpalloc.models.variables import dot
 from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, Problem
+from cpalloc.solver.cp_sat import parameters
 
 MOST_COUNTS = 20_000
 """Most variables; larger models are not stated, and promises stay as they were given one after the other."""
@@ -65,7 +66,7 @@ def _proposed(problem: Problem, decision: Decision, kept: Sequence[Hold], jobs: 
     delays |= {job: delay_of(problem, decision, job) for job in jobs if job in decision.blocked}
     total, alone, model = sum(delays.values()), 0, _Model(problem, outlook)
     for job in jobs:
-        least = model.add(job, total)
+        least = model.add(job, total, jobs)
         if least is None:
             return []
         alone += least
@@ -95,41 +96,53 @@ class _Model:
         self.problem, self.outlook = problem, outlook
         self.model, self.size = cp_model.CpModel(), 0
         self.options: dict[int, list[_Option]] = {}
-        self._cost: list[tuple[int, cp_model.IntVar]] = []
+        self._costs: list[tuple[int, cp_model.IntVar]] = []
 
-    def add(self, job: int, most: int) -> int | None:
-        """State the options of a gang that cost at most so much.
+    def add(self, job: int, most: int, gangs: Sequence[int]) -> int | None:
+        """State the options of one of the gangs that cost at most so much.
+
+        No more than the cheapest with room on nodes that none of the others is on, wherever they are: that one would
+        be taken instead, as GPUs that nobody holds beyond an instant are there at all later ones.
 
         Returns what it would cost alone; None where the options are too many.
         """
-        problem, now_us = self.problem, self.problem.now_us
+        problem = self.problem
         size, need = int(problem.jobs.size[job]), int(problem.jobs.replicas[job])
+        rooms = [room for nodes in places(problem, job) for room in self._rooms(job, nodes)]
+        others = sum(int(problem.jobs.replicas[k]) for k in gangs if k != job)
+        plenty = (at_us for at_us, _, slots in rooms if int(slots.sum()) >= need + others * int(slots.max()))
+        most = min([most, *(self._cost(job, at_us) for at_us in plenty)])
         options, alone = self.options.setdefault(job, []), size * problem.policy.window_s
-        for nodes in places(problem, job):
-            nearby = self.outlook.over(nodes)
-            before: IntArray | None = None
-            for at_us in nearby.instants.tolist():
-                cost = size * max(0, at_us - now_us) // US
-                slots = nearby.slots(job, at_us)
-                there = np.flatnonzero(slots).tolist()
-                if cost > most or int(slots.sum()) < need:
-                    continue
-                if before is not None and np.array_equal(slots, before):
-                    continue
-                before = slots
-                self.size += len(there)
-                if self.size > MOST_COUNTS:
-                    return None
-                chosen = self.model.new_bool_var("")
-                counts = [(int(nodes[i]), self.model.new_int_var(0, int(slots[i]), "")) for i in there]
-                self.model.add(cp_model.LinearExpr.sum([x for _, x in counts]) == need * chosen)
-                options.append(_Option(max(at_us, now_us), chosen, tuple(counts)))
-                self._cost.append((cost, chosen))
-                alone = min(alone, cost)
+        for at_us, nodes, slots in rooms:
+            cost = self._cost(job, at_us)
+            if cost > most or int(slots.sum()) < need:
+                continue
+            there = np.flatnonzero(slots).tolist()
+            self.size += len(there)
+            if self.size > MOST_COUNTS:
+                return None
+            chosen = self.model.new_bool_var("")
+            counts = [(int(nodes[i]), self.model.new_int_var(0, int(slots[i]), "")) for i in there]
+            self.model.add(cp_model.LinearExpr.sum([x for _, x in counts]) == need * chosen)
+            options.append(_Option(max(at_us, problem.now_us), chosen, tuple(counts)))
+            self._costs.append((cost, chosen))
+            alone = min(alone, cost)
         last = self.model.new_bool_var("")
         self.model.add_exactly_one([*(o.chosen for o in options), last])
-        self._cost.append((size * problem.policy.window_s, last))
+        self._costs.append((size * problem.policy.window_s, last))
         return alone
+
+    def _rooms(self, job: int, nodes: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
+        """Instants at which slots for a gang are added on some nodes, the nodes, and all slots on them by then."""
+        nearby, before = self.outlook.over(nodes), None
+        for at_us in nearby.instants.tolist():
+            slots = nearby.slots(job, at_us)
+            if before is None or not np.array_equal(slots, before):
+                yield at_us, nodes, slots
+            before = slots
+
+    def _cost(self, job: int, at_us: int) -> int:
+        return int(self.problem.jobs.size[job]) * (max(0, at_us - self.problem.now_us) // US)
 
     def share(self) -> None:
         """No two gangs are held on the same GPUs, and each that could start at once could beside all of them."""
@@ -161,11 +174,10 @@ class _Model:
 
     def solve(self) -> list[Hold]:
         """The promises that delay least in all; none where nothing was found."""
-        self.model.minimize(dot(self._cost))
+        self.model.minimize(dot(self._costs))
         solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.catch_sigint_signal = False
-        solver.parameters.max_deterministic_time = EFFORT
+        deterministic = replace(self.problem.options, deterministic=True)
+        parameters(solver, deterministic, EFFORT, presolve=True, upwards=False)
         if solver.solve(self.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return []
         holds = []

@@ -13,6 +13,7 @@ import numpy as np
 from ortools.sat.python.cp_model import CpModel
 
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.objectives.inversion import forbid, watch
 from cpalloc.models.partition import Partition
 from cpalloc.models.pooled import Pooled
 from cpalloc.models.possible import possible
@@ -31,6 +32,9 @@ VARIABLES_PER_S = 8_000
 
 LEAST_S = 0.01
 """With less time than this nothing is solved."""
+
+MOST_COPIED = 5_000
+"""Variables of models up to which a narrow one is a copy with more rows; beyond, a smaller one is stated instead."""
 
 MOST_NODES = 3_000
 """Nodes up to which the whole model is solved; beyond, regions are all there is time for."""
@@ -77,9 +81,23 @@ class Models:
         return len(self.problem.nodes.names) <= MOST_NODES
 
     def repartition(self, partition: Partition) -> None:
-        """Change the partition; the current model is built anew when it is next asked for."""
-        if partition != self.partition:
+        """Change the partition; the current model gets the rows it lacks, or is built anew when it is asked for."""
+        if partition == self.partition:
+            return
+        more = partition.watched - self.partition.watched
+        alike = replace(partition, watched=partition.watched - more)
+        if self.context is not None and self._lacks_rows_only(alike, more):
+            began = time.perf_counter()
+            self.partition = self.context.partition = partition
+            watch(self.context, more)
+            self._built(self.context, time.perf_counter() - began)
+        else:
             self.partition, self.context = partition, None
+
+    def _lacks_rows_only(self, partition: Partition, watched: frozenset[int] = frozenset()) -> bool:
+        """Whether the current model is that of a partition but for those that are to be ``watched`` as well."""
+        same = partition == self.partition and ("inversion", 0, 0) in self.best.limits
+        return same and (not watched or not self.partition.only_needed())
 
     def settle(self, stays: frozenset[int], gone: frozenset[int] = frozenset()) -> None:
         """Take some evictable jobs for fixed and just these for preempted, and leave out what cannot happen then."""
@@ -127,6 +145,23 @@ class Models:
         self._built(ctx, time.perf_counter() - began)
         return ctx
 
+    def narrow(self, partition: Partition) -> ModelContext:
+        """A model with more jobs that stay and that nobody may pass over: the current one with rows more if it can be.
+
+        For tiers that the current model has been asked for; only its rows may be added to.
+        """
+        alike = replace(partition, stays=self.partition.stays, firm=self.partition.firm)
+        ctx = self.context
+        if ctx is None or ctx.variables > MOST_COPIED or not self._lacks_rows_only(alike):
+            return self.build(partition)
+        began = time.perf_counter()
+        inside = ctx.copied()
+        for j in sorted(partition.stays & ctx.e.keys()):
+            inside.model.add(ctx.e[j] == 0)
+        forbid(inside, partition.firm - self.partition.firm)
+        self._built(inside, time.perf_counter() - began)
+        return inside
+
     def pooled(
         self, tier: str, limit_s: float, stricter: Mapping[str, int] = MappingProxyType({})
     ) -> tuple[int, frozenset[int]] | None:
@@ -168,8 +203,7 @@ class Models:
         return None if found is None else found[0]
 
     def _built(self, ctx: ModelContext, seconds: float) -> None:
-        proto = ctx.model.proto
-        self.size = (max(self.size[0], len(proto.variables)), max(self.size[1], len(proto.constraints)))
+        self.size = (max(self.size[0], ctx.variables), max(self.size[1], len(ctx.model.proto.constraints)))
         self.build_s += seconds
         if not self.problem.options.deterministic:
             self.last_build_s += seconds

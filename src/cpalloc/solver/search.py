@@ -67,6 +67,9 @@ REGION_S = 2.0
 REGION_ROUNDS = 3
 """Times that a region's model may be refined."""
 
+MOST_VAIN = 2
+"""Times in a row that looking more closely may gain nothing where that is as much work as the whole model."""
+
 MOST_EXCHANGED = 8
 """Most jobs passed over that are put right one by one."""
 
@@ -103,7 +106,7 @@ class Search:
         bound, source
             The best bound, and where it comes from.
         """
-        models, source = self.models, "trivial"
+        models, source, vain = self.models, "trivial", 0
         if models.cancelled():
             return bound, source
         self._narrow.clear()
@@ -136,7 +139,7 @@ class Search:
                         message = "bound %s of tier %s part %d contradicts the known value %d"
                         log.error(message, run.bound, goal.tier, goal.part, best)
                         break
-                    bound, source = run.bound, run.source
+                    bound, source, vain = run.bound, run.source, 0
                 if quickly and run.status is not Status.OPTIMAL:
                     # Region by region most is gained soonest, and the less is at stake the easier the whole model is.
                     if run.found:
@@ -148,8 +151,10 @@ class Search:
                 if not run.found:
                     break  # too big a model for the time there is
                 seen = self._take(ctx, run, goal)
-                if not self._reached(goal, bound):
+                if not self._reached(goal, bound) and (models.unsettled() or vain < MOST_VAIN):
+                    known = self._value(goal)
                     self._look_closer(goal, bound, models.meter(NARROW_SHARE * left()), seen)
+                    vain = vain + 1 if self._value(goal) == known else 0
                 if self._reached(goal, bound):
                     continue
                 if left() < 2 * self._took(run):
@@ -342,7 +347,7 @@ class Search:
             narrow = self._told_apart(last, goal, seen, firmly=True)
             if narrow == last or self._in_vain(narrow, goal) or left() <= 0.01 or models.cancelled():
                 break
-            inside = models.build(narrow)
+            inside = models.narrow(narrow)
             expression = inside.term(OBJECTIVES[goal.tier])[goal.part]
             if bound is not None and not isinstance(expression, int):
                 inside.model.add(expression >= bound)

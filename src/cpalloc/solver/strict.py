@@ -256,7 +256,8 @@ class StrictOrder:
         if tier.name == "preemption":
             self.models.spare_the_dear(values[0])
             before = {name for name, _, _ in self.best.limits}
-            needed = not self.lending and "inversion" in before <= {*BY_GRANTS, "inversion"}
+            only_grants = "inversion" in before and before <= {*BY_GRANTS, "inversion"}
+            needed = only_grants and not self.lending
             self.models.repartition(replace(self.models.partition, needed=needed))
         if tier.name == "fragmentation" and "idle" in {name for name, _, _ in self.best.limits}:
             self.models.repartition(replace(self.models.partition, free=self.best.most("idle")))
@@ -286,7 +287,7 @@ class StrictOrder:
                 self.settled = True
                 models.settle(*known)
                 return
-            if models.context is not None and len(models.context.model.proto.variables) < MOST_UNSETTLED:
+            if models.context is not None and models.context.variables < MOST_UNSETTLED:
                 return
         # Nobody knows whether other preemptions are as good. To look for them as well would cost the later tiers
         # their time; so these are kept, and bounds under that assumption are nobody's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,6 @@ from ortools.sat.python import cp_model
 
 from cpalloc.models.base import PartSpec
 from cpalloc.models.fit import does_not_fit, may_not_fit
-from cpalloc.models.partition import Partition
 from cpalloc.models.places import Places
 from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.grants import borrowed, granted
@@ -39,30 +38,27 @@ class Inversion:
         the partition watches, stated exactly for some of them; for the others it is relaxed (they count as not
         fitting).
         """
-        problem, jobs = ctx.problem, ctx.problem.jobs
-        by_leaf: dict[int, list[int]] = defaultdict(list)
-        looked_at = _stated(ctx.partition)
-        # Of jobs without a start in the model only those wait for sure that nobody has settled, or could lend to.
-        waits = ctx.partition.region is None
-        stated = frozenset(j for j in looked_at if waits and (ctx.partition.lend or jobs.may_allocate[j]))
-        possible = ctx.partition.possible
-        passed_over = frozenset[int]() if possible is None else possible.passed
-        never = frozenset(j for j in passed_over if ctx.partition.lend or jobs.may_allocate[j])
-        for j in sorted({job for job, _ in ctx.y} | stated | never):
-            by_leaf[int(jobs.leaf[j])].append(j)
-        terms = []
-        for members in by_leaf.values():
-            members.sort(key=lambda j: int(jobs.order[j]))
-            starts = {mode: _Starts(ctx, mode, members) for mode in (Mode.ALLOCATED, Mode.BORROWED)}
-            for j in members:
-                passed = _passed_over(ctx, j, starts, stated=j in looked_at)
-                if passed is not None:
-                    terms.append((weight(problem, j), passed))
-        return (dot(terms),)
+        return (_PassedOver.of(ctx).total,)
 
     def evaluate(self, problem: Problem, decision: Decision) -> tuple[int, ...]:
         """From the decision alone."""
         return (sum(weight(problem, j) for j in inverted(problem, decision)),)
+
+
+def watch(ctx: ModelContext, jobs: Iterable[int]) -> None:
+    """State of more jobs whether they would fit without worse-ranked starts, where nobody may be inverted."""
+    passed_over = _PassedOver.of(ctx)
+    for j in sorted(jobs):
+        passed_over.watch(j)
+
+
+def forbid(ctx: ModelContext, jobs: Iterable[int]) -> None:
+    """State that no worse-ranked start of their budget passes some jobs over, fit or not: y_i ≤ y_j."""
+    passed_over = _PassedOver.of(ctx)
+    for j in sorted(jobs):
+        started = ctx.started(j)
+        for worse in passed_over.worse(j):
+            ctx.model.add_bool_or([*started, worse.negated()])
 
 
 class _Starts:
@@ -86,6 +82,10 @@ class _Starts:
                 if pool not in chains:
                     chains[pool] = _Chain(ctx, f"alike{len(self._alike)},{int(mode)},{pool}")
                 chains[pool].append(j, int(order[j]), ctx.in_shape[j, mode, s])
+
+    def any_behind(self, job: int) -> bool:
+        """Whether any is ranked worse than a job."""
+        return self._all.last > int(self._ctx.problem.jobs.order[job])
 
     def after(self, job: int) -> list[int]:
         """Jobs ranked worse than a job."""
@@ -132,8 +132,8 @@ class _Chain:
 
     @property
     def last(self) -> int:
-        """The last place in the order."""
-        return self._order[-1]
+        """The last place in the order; −1: none."""
+        return self._order[-1] if self._order else -1
 
     def after(self, order: int) -> list[int]:
         """Jobs behind a place in the order."""
@@ -154,42 +154,97 @@ class _Chain:
         return begun
 
 
-def _stated(partition: Partition) -> frozenset[int]:
-    """Jobs of which more is stated than who starts in whose very place."""
-    return partition.watched | partition.apart | partition.exact | partition.firm
+_Rows = list[tuple[cp_model.IntVar, list[cp_model.IntVar]]]
+"""Starts that some job may not wait for: whether any of them begins, and what excuses it."""
 
 
-def _passed_over(
-    ctx: ModelContext, job: int, starts: Mapping[Mode, _Starts], *, stated: bool
-) -> cp_model.IntVar | None:
-    """The variable that says a job is inverted; None where nothing in the model can show that it is.
+class _PassedOver:
+    """The jobs of which a model says whether they are inverted, and what it says.
 
-    ``stated``: with more than who starts in its very place.
+    ``total``: Σ weights of those that are.
     """
-    jobs, model, partition = ctx.problem.jobs, ctx.model, ctx.partition
-    rows: list[tuple[cp_model.IntVar, list[cp_model.IntVar]]] = []
-    for mode, may in ((Mode.ALLOCATED, jobs.may_allocate[job]), (Mode.BORROWED, jobs.may_borrow[job])):
-        worse = starts[mode].after(job) if may else []
-        if not worse:
-            continue
-        begun = starts[mode].any_after(job) if stated else None
-        if begun is not None and job in partition.firm:
-            rows.append((begun, []))
-            continue
-        rows += [(begun_, []) for begun_ in starts[mode].any_in_place_of(job)]
-        # Whether there is room to borrow is known only where all that borrows is in the model.
-        if begun is not None and (mode is Mode.ALLOCATED or partition.lend):
-            state = does_not_fit if job in partition.exact else may_not_fit
-            excuse = state(ctx, job, mode, worse)
-            if excuse is not None:
-                rows.append((begun, [excuse]))
-    if not rows:
-        return None
-    passed = model.new_bool_var(f"passed{job}")
-    excused = [passed, *ctx.started(job)]
-    for begun_, alibi in rows:
-        model.add_bool_or([*excused, *alibi, begun_.negated()])
-    return passed
+
+    def __init__(self, ctx: ModelContext) -> None:
+        self._ctx = ctx
+        jobs, partition = ctx.problem.jobs, ctx.partition
+        looked_at = partition.watched | partition.apart | partition.exact | partition.firm
+        by_leaf: dict[int, list[int]] = defaultdict(list)
+        for j in sorted({job for job, _ in ctx.y} | self._waiting(looked_at)):
+            by_leaf[int(jobs.leaf[j])].append(j)
+        self._starts: dict[int, Mapping[Mode, _Starts]] = {}
+        self._known = {j for members in by_leaf.values() for j in members}
+        self._looked_at = set(looked_at)
+        terms = []
+        for leaf, members in by_leaf.items():
+            members.sort(key=lambda j: int(jobs.order[j]))
+            modes = (Mode.ALLOCATED, Mode.BORROWED)
+            self._starts[leaf] = {mode: _Starts(ctx, mode, members) for mode in modes}
+            for j in members:
+                rows = self._in_place(j) + (self._in_room(j) if j in looked_at else [])
+                if rows:
+                    passed = ctx.model.new_bool_var(f"passed{j}")
+                    self._state(j, rows, [passed])
+                    terms.append((weight(ctx.problem, j), passed))
+        self.total = dot(terms)
+
+    @classmethod
+    def of(cls, ctx: ModelContext) -> _PassedOver:
+        """Those of a model."""
+        return ctx.memo_of_model("passed over", lambda: cls(ctx))
+
+    def worse(self, job: int) -> Iterator[cp_model.IntVar]:
+        """Starts that are ranked worse than a job, in the modes in which it may start."""
+        for mode, starts in self._behind(job):
+            yield from (self._ctx.y[i, mode] for i in starts.after(job))
+
+    def watch(self, job: int) -> None:
+        """State whether a job would fit without worse-ranked starts; it may not be inverted.
+
+        Of those that have no start in the model, and for which there is no room either, nothing need be stated.
+        """
+        if job in self._known - self._looked_at:
+            self._state(job, self._in_room(job), [])
+            self._looked_at.add(job)
+
+    def _waiting(self, looked_at: Set[int]) -> frozenset[int]:
+        """Jobs without a start in the model that wait for sure: nobody has settled them, or could lend to them."""
+        ctx, partition = self._ctx, self._ctx.partition
+        waits = looked_at if partition.region is None else frozenset[int]()
+        passed = frozenset[int]() if partition.possible is None else partition.possible.passed
+        return frozenset(j for j in waits | passed if partition.lend or ctx.problem.jobs.may_allocate[j])
+
+    def _behind(self, job: int) -> Iterator[tuple[Mode, _Starts]]:
+        """The modes in which a job may start and worse-ranked ones do, and the starts of its leaf."""
+        jobs = self._ctx.problem.jobs
+        for mode, starts in self._starts.get(int(jobs.leaf[job]), {}).items():
+            may = jobs.may_allocate if mode is Mode.ALLOCATED else jobs.may_borrow
+            if may[job] and starts.any_behind(job):
+                yield mode, starts
+
+    def _in_place(self, job: int) -> _Rows:
+        """Worse-ranked starts in whose very place the job fits."""
+        if job in self._ctx.partition.firm:
+            return []  # it waits for none of them anyway
+        return [(begun, []) for _, starts in self._behind(job) for begun in starts.any_in_place_of(job)]
+
+    def _in_room(self, job: int) -> _Rows:
+        """Worse-ranked starts, and that the job would not fit without all of them."""
+        ctx, rows = self._ctx, _Rows()
+        for mode, starts in self._behind(job):
+            if job in ctx.partition.firm:
+                rows.append((starts.any_after(job), []))
+            elif mode is Mode.ALLOCATED or ctx.partition.lend:
+                # Whether there is room to borrow is known only where all that borrows is in the model.
+                state = does_not_fit if job in ctx.partition.exact else may_not_fit
+                excuse = state(ctx, job, mode, starts.after(job))
+                if excuse is not None:
+                    rows.append((starts.any_after(job), [excuse]))
+        return rows
+
+    def _state(self, job: int, rows: _Rows, passed: list[cp_model.IntVar]) -> None:
+        excused = [*passed, *self._ctx.started(job)]
+        for begun, alibi in rows:
+            self._ctx.model.add_bool_or([*excused, *alibi, begun.negated()])
 
 
 def weight(problem: Problem, job: int) -> int:
