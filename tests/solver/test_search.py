@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cpalloc.models.partition import Partition
+from cpalloc.problem.problem import Options
 from cpalloc.solver.goals import Goal
-from cpalloc.solver.search import Search
+from cpalloc.solver.outcome import Run, Status
+from cpalloc.solver.search import Search, _Seen
 
 
 @pytest.mark.parametrize(
@@ -32,3 +36,53 @@ def test_what_leaves_less_open_than_a_model_that_had_nothing_better_is_not_solve
     search._narrow = [(Partition(stays=frozenset({1}), firm=frozenset({7})), 10)]
     narrow = Partition(stays=frozenset(stays), firm=frozenset(firm))
     assert search._in_vain(narrow, Goal("preemption", 3, 0)) is in_vain
+
+
+class Scripted(Search):
+    """Solves of the whole model end at given bounds; looking more closely after some of them improves the incumbent."""
+
+    def __init__(self, bounds: list[int], gains: dict[int, int], unsettled: set[int]) -> None:
+        self.gains, self.looks, self.at = gains, list[int](), -1
+        runs = iter(Run(Status.OPTIMAL, [], bound, bound, "cp_sat") for bound in bounds)
+        models: Any = SimpleNamespace(
+            problem=SimpleNamespace(options=Options()),
+            partition=Partition(),
+            last_build_s=0.0,
+            cancelled=lambda: False,
+            whole=lambda: True,
+            unsettled=lambda: unsettled,
+            meter=lambda budget: lambda: budget,
+            current=lambda tier, part: (None, 0),
+            run=lambda *_, **__: next(runs),
+        )
+        best: Any = SimpleNamespace(values={"lend": (20,)})
+        super().__init__(models, best)
+
+    def _take(self, *_: object) -> _Seen:
+        self.at += 1
+        return _Seen(None, (), frozenset())
+
+    def _look_closer(self, *_: object) -> None:
+        self.looks.append(self.at)
+        self.best.values["lend"] = (self.best.values["lend"][0] - self.gains.get(self.at, 0),)
+
+    def _refine(self, *_: object) -> None:
+        self.models.partition = replace(self.models.partition, watched=frozenset({self.at}))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "gains", "unsettled", "looks"),
+    [
+        ([5] * 5, {}, set(), [0, 1]),
+        ([5] * 5, {}, {7}, [0, 1, 2, 3, 4]),
+        ([5, 5, 5, 6, 6, 6], {}, set(), [0, 1, 3, 4]),
+        ([5] * 6, {1: 2}, set(), [0, 1, 2, 3]),
+    ],
+)
+def test_looking_closer_twice_in_vain_is_enough_where_it_is_as_much_work(
+    bounds: list[int], gains: dict[int, int], unsettled: set[int], looks: list[int]
+) -> None:
+    search = Scripted(bounds, gains, unsettled)
+    with suppress(StopIteration):
+        search.minimise(Goal("lend", 6, 0), None, 1.0)
+    assert search.looks == looks
