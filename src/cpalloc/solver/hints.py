@@ -1,4 +1,4 @@
-"""A decision as a hint: the values of the model's deciding variables that stand for it."""
+"""A decision in a model: the values that stand for it as a hint, and its starts as all that the model may do."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ def hint_of(ctx: ModelContext, decision: Decision) -> list[tuple[cp_model.IntVar
             if (k, c) in ctx.a:
                 out[ctx.a[k, c].index] += gpus // lay.kinds[k].gpus
     return [(variables[index], value) for index, value in out.items()]
+
+
+def start_the_same(ctx: ModelContext, decision: Decision) -> None:
+    """Leave a model nothing to decide but where the starts of a decision go."""
+    for (j, mode), var in ctx.y.items():
+        ctx.model.add(var == int(decision.action[j] == Action.START and decision.mode[j] == mode))

@@ -18,10 +18,11 @@ from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import inverted, weight
 from cpalloc.models.partition import Partition
 from cpalloc.models.variables import ModelContext
-from cpalloc.problem.problem import Action, Decision
+from cpalloc.problem.problem import Decision
 from cpalloc.solver.exchange import give_to_others
 from cpalloc.solver.goals import BY_GRANTS, FEW_NODES, PLACED, REGIONAL, RELAXED, TIMED, Goal
 from cpalloc.solver.greedy import in_order, sparing
+from cpalloc.solver.hints import start_the_same
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
 from cpalloc.solver.outcome import Run, Status
@@ -352,7 +353,7 @@ class Search:
             if bound is not None and not isinstance(expression, int):
                 inside.model.add(expression >= bound)
             if same_starts := same_starts and bool(seen.broken) and seen.candidate is not None:
-                _start_the_same(inside, seen.candidate)
+                start_the_same(inside, seen.candidate)
             run = models.run(inside, expression, max(0.01, left()), near=seen.candidate, doubt=False)
             if same_starts and not run.found:
                 same_starts = False
@@ -397,9 +398,3 @@ class Search:
             inversion=self.best.most("inversion"),
             firmly=firmly,
         )
-
-
-def _start_the_same(ctx: ModelContext, decision: Decision) -> None:
-    """Leave nothing to decide but where."""
-    for (j, mode), var in ctx.y.items():
-        ctx.model.add(var == int(decision.action[j] == Action.START and decision.mode[j] == mode))
