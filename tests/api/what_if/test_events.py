@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from cpalloc.api.settings import Settings
 from cpalloc.client import Client, ServerError
 
-from .requests import PATH, endless, events, quick
+from .requests import PATH, endless, events, moving, quick
 from .server import serving
 
 
@@ -71,6 +72,8 @@ def test_two_may_watch_and_one_may_leave(url: str) -> None:
     late = client.watch_what_if(id)
     name, status = next(late)
     assert (name, status["state"], status["done"]) == ("status", "running", 1)
+    while not moving(client.what_if(id)):  # who has not begun does not end
+        time.sleep(0.02)
     client.cancel_what_if(id)
     for watched in (other, late):
         told = list(watched)
