@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from builders import Budget, Node, Pending, decide, job_at, problem
+from builders import Budget, Node, Pending, decide, hold, job_at, problem
+from cpalloc.metrics.outlook import Outlook
 from cpalloc.metrics.reservations import reserve
-from cpalloc.problem.problem import Decision, Problem, Tier, status_quo
+from cpalloc.problem.problem import US, Decision, Hold, Problem, Tier, status_quo
 from cpalloc.solver import incumbent, jointly
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.jointly import promised_jointly
@@ -95,12 +96,21 @@ def test_the_first_instant_with_room_beside_all_the_others_is_the_last_that_coun
     assert sizes == [15, 31, 47]
 
 
+@pytest.mark.parametrize("in_us", [0, US, 3 * US // 2, 7 * US // 4])
+def test_an_option_costs_what_its_promise_delays(in_us: int) -> None:
+    p = crowded()
+    quo, big = status_quo(p), job_at(p, "gbig")
+    at = replace(hold(p, "gbig", {f"n{i}": 8 for i in range(1, 5)}, in_s=0), starts_us=p.now_us + in_us)
+    promised = replace(quo, reservations=(at,), blocked=(big,))
+    assert jointly._Model(p, Outlook(p, quo))._cost(big, at.starts_us) == delay(p, promised)
+
+
 def test_what_does_the_same_is_promised_the_same_without_another_search(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Decision] = []
 
-    def noted(p: Problem, d: Decision, kept: object, jobs: object) -> Decision:
+    def noted(p: Problem, d: Decision, kept: Sequence[Hold], jobs: Sequence[int]) -> Decision:
         asked.append(d)
-        return promised_jointly(p, d, kept, jobs)  # type: ignore[arg-type]
+        return promised_jointly(p, d, kept, jobs)
 
     monkeypatch.setattr(incumbent, "promised_jointly", noted)
     p = crowded()

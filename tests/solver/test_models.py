@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -116,12 +116,21 @@ def queue() -> Problem:
     )
 
 
-@pytest.mark.parametrize("change", ["leaves", "apart", "split", "needed", "fine"])
-def test_what_changes_more_than_rows_is_stated_anew(change: str) -> None:
-    here, every = limited(queue()), frozenset({1, 2})
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda known: replace(known, leaves=frozenset({0})),
+        lambda known: replace(known, apart=frozenset({1, 2})),
+        lambda known: replace(known, split=True),
+        lambda known: replace(known, needed=True),
+        lambda known: replace(known, fine=True),
+    ],
+    ids=["leaves", "apart", "split", "needed", "fine"],
+)
+def test_what_changes_more_than_rows_is_stated_anew(change: Callable[[Partition], Partition]) -> None:
+    here = limited(queue())
     before = current(here)
-    values: dict[str, object] = {"leaves": frozenset({0}), "apart": every, "split": True, "needed": True, "fine": True}
-    here.repartition(replace(here.partition, watched=every, **{change: values[change]}))  # type: ignore[arg-type]
+    here.repartition(change(replace(here.partition, watched=frozenset({1, 2}))))
     assert here.context is None
     assert current(here) is not before
 

@@ -142,7 +142,8 @@ class _Model:
             before = slots
 
     def _cost(self, job: int, at_us: int) -> int:
-        return int(self.problem.jobs.size[job]) * (max(0, at_us - self.problem.now_us) // US)
+        """GPU-seconds that a gang held at an instant waits, rounded as :func:`delay_of` does."""
+        return int(self.problem.jobs.size[job]) * max(0, at_us - self.problem.now_us) // US
 
     def share(self) -> None:
         """No two gangs are held on the same GPUs, and each that could start at once could beside all of them."""
