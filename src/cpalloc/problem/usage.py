@@ -224,7 +224,8 @@ class Usage:
                 out = np.minimum(out, self.free_resources[:, r] // need)
         if jobs.max_per_node[job]:
             out = np.minimum(out, int(jobs.max_per_node[job]))
-        out[~eligible | (out < 0)] = 0
+        out = np.maximum(out, 0)
+        out *= eligible
         return out
 
     def _slots_in_groups(self, g: int, among: BoolArray) -> IntArray:

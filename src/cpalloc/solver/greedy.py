@@ -9,6 +9,7 @@ first incumbent, the fallback, and the baseline that benchmarks and simulations 
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -128,9 +129,11 @@ def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
         wanted = {j for j, how in can.starts if how is mode}
         if mode is Mode.ALLOCATED:
             wanted |= can.promotes
+        ids = np.array(sorted(wanted), dtype=np.int64)
+        ids = ids[np.argsort(jobs.order[ids], kind="stable")]
         out: dict[int, list[int]] = defaultdict(list)
-        for j in sorted(wanted, key=lambda j: (int(jobs.order[j]), j)):
-            out[int(jobs.leaf[j])].append(j)
+        for leaf, j in zip(jobs.leaf[ids].tolist(), ids.tolist(), strict=True):
+            out[leaf].append(j)
         return dict(out)
 
     return problem.once(("queues", mode), queues)
@@ -167,9 +170,9 @@ def _serve(
 
 
 def _start_or_promote(state: GreedyState, job: int, *, may_preempt: bool) -> bool:
-    if state.decision.action[job] == Action.START or state.decision.promoted[job]:
+    if int(state.decision.action[job]) == Action.START or state.decision.promoted[job]:
         return False
-    if state.problem.jobs.state[job] == JobState.PENDING:
+    if int(state.problem.jobs.state[job]) == JobState.PENDING:
         return start(state, job, Mode.ALLOCATED, may_preempt=may_preempt)
     return _promote(state, job)
 
@@ -177,12 +180,13 @@ def _start_or_promote(state: GreedyState, job: int, *, may_preempt: bool) -> boo
 def serve_beyond(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
     """Allocated work beyond the entitlements, best rank first, on what is free; until ``halted``."""
     jobs = state.problem.jobs
-    waiting = [j for q in _queues(state.problem, Mode.ALLOCATED).values() for j in q if jobs.rank[j] >= 0]
-    for job in sorted(waiting, key=lambda j: int(jobs.rank[j])):
+    queued = [j for q in _queues(state.problem, Mode.ALLOCATED).values() for j in q]
+    wait = np.array(queued, dtype=np.int64)
+    wait = wait[(jobs.rank[wait] >= 0) & (state.decision.action[wait] == Action.WAIT)]
+    for job in wait[np.argsort(jobs.rank[wait], kind="stable")].tolist():
         if halted():
             break
-        if state.decision.action[job] == Action.WAIT:
-            start(state, job, Mode.ALLOCATED, may_preempt=False)
+        start(state, job, Mode.ALLOCATED, may_preempt=False)
 
 
 def lend(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
@@ -203,7 +207,7 @@ def lend(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
         served = False
         while not served and position < len(queues[leaf]):
             job = queues[leaf][position]
-            waits = state.decision.action[job] == Action.WAIT
+            waits = int(state.decision.action[job]) == Action.WAIT  # numpy takes 8 µs to compare with an enum
             served = waits and start(state, job, Mode.BORROWED, may_preempt=False)
             position += 1
         push(leaf, position)
@@ -221,7 +225,7 @@ def _promote(state: GreedyState, job: int) -> bool:
         for r in jobs.placement[job]
     ):
         return False  # it would stand in the way of a promise
-    state.either[leaf].append(job)
+    insort(state.reaching[leaf], size)
     state.decision.promoted[job] = True
     state.decision.mode[job] = Mode.ALLOCATED
     state.granted[leaf] += size
@@ -265,7 +269,7 @@ def _record_preemption(state: GreedyState, victim: int) -> None:
     jobs = state.problem.jobs
     leaf, size = int(jobs.leaf[victim]), int(jobs.size[victim])
     state.decision.action[victim], state.decision.mode[victim] = Action.PREEMPT, Mode.NONE
-    if jobs.mode[victim] == Mode.ALLOCATED:
+    if int(jobs.mode[victim]) == Mode.ALLOCATED:
         state.granted[leaf] -= size
     else:
         state.borrowed[leaf] -= size

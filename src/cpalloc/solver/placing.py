@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
@@ -30,8 +31,8 @@ class GreedyState:
     placement: dict[int, tuple[Replica, ...]] = field(default_factory=dict)
     preempted_gpus: int = 0
     beside: Beside = field(init=False)
-    either: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Per leaf, jobs that take either mode and were newly allocated."""
+    reaching: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Per leaf, sizes of the jobs that take either mode and were newly allocated, in ascending order."""
     in_vain: set[Hashable] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class GreedyState:
         )
         fresh = (action == Action.START) & (mode == Mode.ALLOCATED) & problem.jobs.may_borrow
         for j in np.flatnonzero(fresh | own.promoted).tolist():
-            state.either[int(problem.jobs.leaf[j])].append(j)
+            insort(state.reaching[int(problem.jobs.leaf[j])], int(problem.jobs.size[j]))
         return state
 
     def restart(self, job: int, mode: Mode, placement: tuple[Replica, ...]) -> bool:
@@ -83,13 +84,14 @@ class GreedyState:
             have = self.granted if mode is Mode.ALLOCATED else self.borrowed
             have[leaf] -= int(problem.jobs.size[job])
             self.decision.action[job], self.decision.mode[job] = Action.WAIT, Mode.NONE
-            if job in self.either.get(leaf, ()):
-                self.either[leaf].remove(job)
+            if mode is Mode.ALLOCATED and problem.jobs.may_borrow[job]:
+                self.reaching[leaf].remove(int(problem.jobs.size[job]))
         self.beside = Beside(problem, self.decision, self.placement)
         self.in_vain.clear()
 
     def accept(self, job: int, mode: Mode, placement: tuple[Replica, ...]) -> None:
         """Carry out a start."""
+        leaf, size = int(self.problem.jobs.leaf[job]), int(self.problem.jobs.size[job])
         self.in_vain.clear()
         self.usage.place(job, placement)
         self.placement[job] = placement
@@ -97,9 +99,9 @@ class GreedyState:
         if mode is Mode.ALLOCATED:
             self.beside.started(job, placement)
             if self.problem.jobs.may_borrow[job]:
-                self.either[int(self.problem.jobs.leaf[job])].append(job)
+                insort(self.reaching[leaf], size)
         have = self.granted if mode is Mode.ALLOCATED else self.borrowed
-        have[int(self.problem.jobs.leaf[job])] += int(self.problem.jobs.size[job])
+        have[leaf] += size
 
     def result(self) -> Decision:
         """The decision reached."""
@@ -118,9 +120,10 @@ def within_caps(state: GreedyState, job: int, mode: Mode) -> bool:
     if mode is not Mode.ALLOCATED:
         return True
     # Jobs that take either mode are allocated only as far as the claim reaches: this one, and those before it.
-    reach = [size] if jobs.may_borrow[job] else []
-    reach += [int(jobs.size[j]) for j in state.either[leaf]]
-    return not reach or state.granted[leaf] + size - min(reach) < int(budgets.claim[leaf])
+    reaching = state.reaching[leaf][:1]
+    if jobs.may_borrow[job]:
+        reaching.append(size)
+    return not reaching or state.granted[leaf] + size - min(reaching) < int(budgets.claim[leaf])
 
 
 def wish_of(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> Hashable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ MOST_DOMAINS = 3
 """Domains in which making room is tried out: those where it looks cheapest."""
 
 
-def _victims(state: GreedyState, job: int) -> BoolArray:
-    """Work that allocated demand of the job's budget may take back now (rules 2, 3, 4 and 9); shape (J,)."""
+def _vacated(state: GreedyState, job: int) -> BoolArray:
+    """Rows of ``Problem.held`` of work that allocated demand of the job's budget may take back now (rules 2, 3, 4 and
+    9), on nodes it may use; shape (rows,)."""
     problem = state.problem
-    among, leaf, size, lent = problem.once("evictable", lambda: _evictable(problem))
+    among, leaf, size, lent, of_row = problem.once("evictable", lambda: _evictable(problem))
     may: BoolArray = (leaf != problem.jobs.leaf[job]) & (state.decision.action[among] == Action.KEEP)
     may &= ~state.decision.promoted[among]
     bound = problem.policy.max_preempted_gpus
@@ -30,16 +32,20 @@ def _victims(state: GreedyState, job: int) -> BoolArray:
         may &= size <= bound - state.preempted_gpus
     spare = np.array(state.granted, dtype=np.int64) - problem.budgets.claim
     may &= lent | (size <= spare[leaf])
-    out: BoolArray = np.zeros(len(problem.jobs), dtype=np.bool_)
-    out[among[may]] = True
+    out: BoolArray = np.append(may, False)[of_row]
+    rule = int(problem.jobs.eligibility[job])
+    out &= problem.once(("eligible where held", rule), lambda: problem.eligibility[rule, problem.held.node])
     return out
 
 
-def _evictable(problem: Problem) -> tuple[IntArray, IntArray, IntArray, BoolArray]:
-    """Jobs that may be preempted, their leaves, sizes, and which of them borrow."""
+def _evictable(problem: Problem) -> tuple[IntArray, IntArray, IntArray, BoolArray, IntArray]:
+    """Jobs that may be preempted, their leaves, sizes, which of them borrow, and which of them each held row is of
+    (−1: of a job that may not)."""
     jobs = problem.jobs
     among = np.flatnonzero(jobs.state == JobState.EVICTABLE)
-    return among, jobs.leaf[among], jobs.size[among], jobs.mode[among] == Mode.BORROWED
+    position: IntArray = np.full(len(jobs), -1, dtype=np.int64)
+    position[among] = np.arange(len(among))
+    return among, jobs.leaf[among], jobs.size[among], jobs.mode[among] == Mode.BORROWED, position[problem.held.job]
 
 
 class _Losses:
@@ -56,7 +62,7 @@ class _Losses:
         lost, total = dict(self._lost), self._total
         for v in victims:
             total += int(jobs.size[v])
-            if jobs.mode[v] == Mode.ALLOCATED:
+            if int(jobs.mode[v]) == Mode.ALLOCATED:
                 lost[int(jobs.leaf[v])] = lost.get(int(jobs.leaf[v]), 0) + int(jobs.size[v])
         bound = self._state.problem.policy.max_preempted_gpus
         if bound >= 0 and total > bound:
@@ -111,26 +117,25 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
         (node, replicas) …, and the work to preempt; None where no room can be made.
     """
     problem, jobs = state.problem, state.problem.jobs
-    may = _victims(state, job)
-    here = may[problem.held.job] & problem.eligibility[jobs.eligibility[job], problem.held.node]
+    here = _vacated(state, job)
     if not here.any():
         return None
     need, base = int(jobs.replicas[job]), slots_now(state, job, Mode.ALLOCATED)
     domain = domain_and_pool(problem, int(jobs.required_level[job]))
     rows = _rows(state, job, np.flatnonzero(here), base)
+    room = np.flatnonzero(base)
     best: tuple[int, int, list[int], dict[int, int]] | None = None
     for d, bundles in _bundles(state, job, rows, base, domain, need):
-        have = {n: int(base[n]) for n in np.flatnonzero((domain == d) & (base > 0)).tolist()}
-        found = _try(state, job, bundles, partial(_inside, state, here, domain == d), have, need)
+        inside = room[domain[room] == d]
+        have = dict(zip(inside.tolist(), base[inside].tolist(), strict=True))
+        found = _try(state, job, bundles, partial(_inside, state, here, domain, d), have, need)
         if found is not None and (best is None or found[:2] < best[:2]):
             best = found
     if best is None:
         return None
     _, _, chosen, have = best
     # Prefer the nodes that were made free: every victim needs a beneficiary on its nodes.
-    gone: BoolArray = np.zeros(len(jobs), dtype=np.bool_)
-    gone[chosen] = True
-    vacated = set(rows.node[gone[rows.job]].tolist())
+    vacated = {n for v in chosen for row, n in state.usage.rows_of(v) if here[row]}
     left, filled = need, []
     for n in sorted((n for n in have if have[n]), key=lambda n: (n not in vacated, n)):
         take = min(left, have[n])
@@ -164,16 +169,20 @@ def _bundles(
     gain, price, where, what = _offers(state, job, rows, base, domain)
     score = price / np.maximum(1, np.minimum(gain, need))
     have = sum_by(domain[there := np.flatnonzero(base)], base[there], int(domain.max()) + 1)
-    looks = []
-    for d, inside in _by_domain(where, np.flatnonzero(gain > 0)):
-        lack = need - int(have[d])
+    lacks = need - have
+    among = np.flatnonzero((gain > 0) & (sum_by(where, gain, len(have)) >= lacks)[where])
+    looks: list[tuple[int, int, IntArray, IntArray]] = []
+    for d, inside, least in _by_domain(where, among, score, lacks):
+        if len(looks) == MOST_DOMAINS and least > looks[-1][0]:
+            break
+        lack = int(lacks[d])
         # Each gains one at least, so that the cheapest ``lack`` of them tell what it may cost.
         cheapest, others = _cheapest(inside, score, lack)
         order = cheapest[np.lexsort((what[cheapest], -gain[cheapest], score[cheapest]))]
         enough = int(np.searchsorted(np.cumsum(gain[order]), lack))
-        if enough < len(order):
-            looks.append((int(price[order[: enough + 1]].sum()), d, order, others))
-    for _, d, order, others in sorted(looks, key=lambda look: look[:2])[:MOST_DOMAINS]:
+        insort(looks, (int(price[order[: enough + 1]].sum()), d, order, others), key=lambda look: look[:2])
+        del looks[MOST_DOMAINS:]
+    for _, d, order, others in looks:
         parts = _lazily(order, others, (what, -gain, score))
         yield d, (_victims_of(rows, w) for part in parts for w in what[part].tolist())
 
@@ -192,8 +201,9 @@ def _offers(
     alone = sum_by(rows.key, rows.gain, len(keys.job))
     one = np.flatnonzero(alone)
     # All of a node: what they gain there together, and elsewhere one by one.
-    shared = np.flatnonzero(np.bincount(rows.node, minlength=len(base))[rows.node] > 1)
-    several, at = np.unique(rows.node[shared], return_inverse=True)
+    with_others = np.bincount(rows.node, minlength=len(base)) > 1
+    shared, several = np.flatnonzero(with_others[rows.node]), np.flatnonzero(with_others)
+    at = np.searchsorted(several, rows.node[shared])
     together = (free[several] + sum_by(at, rows.gpus[shared], len(several))) // g - base[several]
     elsewhere = sum_by(at, (alone[rows.key] - rows.gain)[shared], len(several))
     largest: IntArray = np.zeros(len(several), dtype=np.int64)
@@ -211,13 +221,20 @@ def _victims_of(rows: _Rows, what: int) -> tuple[int, ...]:
     return (what,) if what >= 0 else tuple(sorted(rows.job[rows.node == -1 - what].tolist()))
 
 
-def _by_domain(where: IntArray, among: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Domains of some bundles, and the bundles of each."""
+def _by_domain(
+    where: IntArray, among: IntArray, score: FloatArray, lacks: IntArray
+) -> Iterator[tuple[int, IntArray, float]]:
+    """Domains of some bundles, the bundles of each, and what the replicas it lacks cost at least: so many times the
+    lowest cost per replica. The lowest first."""
+    if not len(among):
+        return
     among = among[np.argsort(where[among], kind="stable")]
-    ends = np.flatnonzero(np.diff(where[among])) + 1
-    for part in np.split(among, ends):
-        if len(part):
-            yield int(where[part[0]]), part
+    first = np.flatnonzero(np.diff(where[among], prepend=-1))
+    beyond = [*first[1:].tolist(), len(among)]
+    domains = where[among[first]]
+    least = np.minimum.reduceat(score[among], first) * lacks[domains] * (1 - 1e-9)  # safe from rounding
+    for at in np.argsort(least, kind="stable").tolist():
+        yield int(domains[at]), among[first[at] : beyond[at]], float(least[at])
 
 
 def _cheapest(among: IntArray, score: FloatArray, number: int) -> tuple[IntArray, IntArray]:
@@ -235,9 +252,9 @@ def _lazily(order: IntArray, others: IntArray, keys: tuple[IntArray, IntArray, F
     yield others[np.lexsort(tuple(key[others] for key in keys))]
 
 
-def _inside(state: GreedyState, here: BoolArray, inside: BoolArray, job: int) -> list[int]:
+def _inside(state: GreedyState, here: BoolArray, domain_of: IntArray, domain: int, job: int) -> list[int]:
     """Nodes of a domain that a victim would vacate for the gang."""
-    return [n for row, n in state.usage.rows_of(job) if here[row] and inside[n]]
+    return [n for row, n in state.usage.rows_of(job) if here[row] and domain_of[n] == domain]
 
 
 def _try(
