@@ -2,6 +2,7 @@
 
 A block is what lies between ``<!-- bench NAME: OPTIONS -->`` and ``<!-- /bench -->``; the options are those of
 ``python -m bench.table`` that make a plan. The block named ``targets`` has none: it judges the results of the others.
+Nor has ``musts``, which ``python -m bench.musts`` writes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench.runner import Plan, plan_of, plan_options, progress, run
 from bench.targets import targets
 
 BLOCK = re.compile(r"(<!-- bench (?P<name>[\w-]+):(?P<options>[^>]*?)-->\n).*?(<!-- /bench -->)", re.DOTALL)
-TARGETS = "targets"
+TARGETS, MUSTS = "targets", "musts"
 
 
 def plans(text: str) -> dict[str, Plan]:
@@ -34,7 +35,7 @@ def plans(text: str) -> dict[str, Plan]:
     return {
         found["name"]: plan_of(parser.parse_args(shlex.split(found["options"])))
         for found in BLOCK.finditer(text)
-        if found["name"] != TARGETS
+        if found["name"] not in (TARGETS, MUSTS)
     }
 
 
@@ -70,12 +71,12 @@ def update(path: Path, only: Collection[str] | None = None) -> list[Result]:
         for name, plan in wanted.items():
             fresh = run(plan, tick)
             results += fresh
-            _write(path, name, report(fresh))
+            write_block(path, name, report(fresh))
     if not only:
-        _write(path, TARGETS, targets(results))
+        write_block(path, TARGETS, targets(results))
     return results
 
 
-def _write(path: Path, name: str, body: str) -> None:
+def write_block(path: Path, name: str, body: str) -> None:
     """Replace one block, reading again first: somebody may have edited the rest meanwhile."""
     path.write_text(replaced(path.read_text(encoding="utf-8"), name, body), encoding="utf-8")

@@ -40,8 +40,9 @@ def measure(case: Case) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``total_s`` from text to text, ``import_s`` of the engine, ``cpu_s`` of the solve, ``peak_mb`` up to its end,
-        the answer's status and tiers, and each tier's ``greedy`` values; ``parts`` are the strictly ordered parts.
+        ``total_s`` from text to text, ``parse_s`` of it to read the text, ``import_s`` of the engine, ``cpu_s`` of the
+        solve, ``peak_mb`` up to its end, the answer's status and tiers, and each tier's ``greedy`` values; ``parts``
+        are the strictly ordered parts.
     """
     from cpalloc.generate import generate_doc
 
@@ -52,7 +53,9 @@ def measure(case: Case) -> dict[str, Any]:
 
     import_s = time.perf_counter() - began
     used, began = cpu_s(), time.perf_counter()
-    allocation = solve(parse_round(text))
+    round_ = parse_round(text)
+    parse_s = time.perf_counter() - began
+    allocation = solve(round_)
     answer = allocation.model_dump_json()
     total_s = time.perf_counter() - began
     out = {
@@ -71,6 +74,7 @@ def measure(case: Case) -> dict[str, Any]:
         "stop_reason": str(allocation.stop_reason),
         "variables": allocation.stats.variables,
         "constraints": allocation.stats.constraints,
+        "parse_s": round(parse_s, 4),
         "compile_s": allocation.stats.compile_s,
         "build_s": allocation.stats.build_s,
         "solve_s": allocation.stats.solve_s,

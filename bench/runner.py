@@ -96,10 +96,17 @@ def run(plan: Plan, tick: Tick) -> list[Result]:
     RuntimeError
         When a process fails, with the end of what it said.
     """
-    return [_measured(order, tick) for order in plan.orders()]
+    return [measured(order, tick) for order in plan.orders()]
 
 
-def _measured(order: dict[str, Any], tick: Tick) -> Result:
+def measured(order: dict[str, Any], tick: Tick) -> Result:
+    """Measure one case in a process of its own.
+
+    Raises
+    ------
+    RuntimeError
+        When the process fails, with the end of what it said.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "bench.measure"],
         input=json.dumps(order),

@@ -26,7 +26,8 @@ WITHIN = {"mixed": 0.05, "gang-heavy": 0.10}
 NAMED = 3
 """Most cases that a row names."""
 
-_MET = {True: "met", False: "**missed**"}
+MET = {True: "met", False: "**missed**"}
+"""A verdict in words."""
 
 
 def machine(results: Sequence[Result]) -> str:
@@ -58,14 +59,14 @@ def targets(results: Sequence[Result]) -> str:
     if thousand:
         over = max(r["total_s"] / r["limit_s"] for r in thousand)
         figures = f"longest {100 * over:.0f} % of the limit, in {len(thousand)} rounds"
-        rows.append(("1,000 nodes: an answer within the limit + 10 %", figures, _MET[over <= OVER_LIMIT]))
+        rows.append(("1,000 nodes: an answer within the limit + 10 %", figures, MET[over <= OVER_LIMIT]))
     if some:
         rows.extend(_beside_greedy(some))
         rows.extend(_large([r for r in some if r["nodes"] >= LARGE]))
         peak = max((r["peak_mb"] for r in some if r["nodes"] < LARGE), default=0)
-        rows.append((f"peak memory below {PEAK_MB} MB", f"{peak:.0f} MB at most", _MET[peak < PEAK_MB]))
+        rows.append((f"peak memory below {PEAK_MB} MB", f"{peak:.0f} MB at most", MET[peak < PEAK_MB]))
     help_s = help_seconds()
-    rows.append((f"`cpalloc --help` within {HELP_S} s", f"{seconds(help_s)} s", _MET[help_s < HELP_S]))
+    rows.append((f"`cpalloc --help` within {HELP_S} s", f"{seconds(help_s)} s", MET[help_s < HELP_S]))
     return machine(results) + "\n\n" + table(("target", "measured", "verdict"), rows)
 
 
@@ -74,23 +75,28 @@ def _large(results: Sequence[Result]) -> list[tuple[str, str, str]]:
     rows = []
     for nodes in sorted({r["nodes"] for r in results}):
         some = [r for r in results if r["nodes"] == nodes]
-        gaps = [(r["group"].rpartition("-")[0], _gap(r, "shortfall"), _gap(r, "preemption")) for r in some]
+        gaps = [(r["group"].rpartition("-")[0], gap_of(r, "shortfall"), gap_of(r, "preemption")) for r in some]
         figures = ", ".join(f"{100 * gap:.1f} % ({family})" for family, gap, _ in gaps)
         asked = ", ".join(f"{100 * most:.0f} % ({family})" for family, most in WITHIN.items())
         met = all(gap <= WITHIN[family] for family, gap, _ in gaps)
-        rows.append((f"{nodes:,} nodes: gap of shortfall at most {asked}", figures, _MET[met]))
+        rows.append((f"{nodes:,} nodes: gap of shortfall at most {asked}", figures, MET[met]))
         lost = ", ".join(f"{100 * gap:.1f} % ({family})" for family, _, gap in gaps)
         rows.append((f"{nodes:,} nodes: gap of lost work", lost, "no target"))
         over, peak = max(r["total_s"] / r["limit_s"] for r in some), max(r["peak_mb"] for r in some)
         met = over <= LARGE_OVER_LIMIT and peak < LARGE_MB
         figures = f"{100 * over:.0f} % of the limit, {peak:.0f} MB"
-        rows.append((f"{nodes:,} nodes: an answer within the limit + 5 %, below {LARGE_MB} MB", figures, _MET[met]))
+        rows.append((f"{nodes:,} nodes: an answer within the limit + 5 %, below {LARGE_MB} MB", figures, MET[met]))
     return rows
 
 
-def _gap(result: Result, name: str) -> float:
+def tier_of(result: Result, name: str) -> Result:
+    """A tier of a result."""
+    return next(t for t in result["tiers"] if t["name"] == name)
+
+
+def gap_of(result: Result, name: str) -> float:
     """Gap of a tier: how far its best value is above its bound, as a part of it."""
-    tier = next(t for t in result["tiers"] if t["name"] == name)
+    tier = tier_of(result, name)
     return float((tier["best"] - (tier["bound"] or 0)) / max(1, tier["best"]))
 
 
@@ -101,7 +107,7 @@ def _beside_greedy(results: Sequence[Result]) -> list[tuple[str, str, str]]:
         worse = [f"{r['case']} at {r['limit_s']} s" for r in results if against_greedy(r, slack=slack) > 0]
         named = ", ".join(worse[:NAMED]) + (", …" if len(worse) > NAMED else "")
         figures = f"{len(worse)} of {len(results)} rounds worse" + (f": {named}" if worse else "")
-        rows.append((f"never worse than the greedy, {reading}", figures, _MET[not worse]))
+        rows.append((f"never worse than the greedy, {reading}", figures, MET[not worse]))
     return rows
 
 
@@ -119,6 +125,6 @@ def _proved_within(results: Sequence[Result], nodes: int, within_s: float, share
         )
         met = good == len(some) if share == 1 else good > share * len(some)
         rows.append(
-            (f"{nodes} nodes: all tiers proved in < {within_s:.0f} s, {asked}, limit {limit} s", figures, _MET[met])
+            (f"{nodes} nodes: all tiers proved in < {within_s:.0f} s, {asked}, limit {limit} s", figures, MET[met])
         )
     return rows

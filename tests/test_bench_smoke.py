@@ -123,11 +123,89 @@ def test_what_is_asked_of_large_rounds(
     assert _large([]) == []
 
 
+def _asked(nodes: int, limit_s: int, at: int = 0) -> Any:
+    from bench.musts import MUST
+
+    return [must for must in MUST if (must.nodes, must.limit_s) == (nodes, limit_s)][at]
+
+
+def _measured(family: str, nodes: int, limit_s: int, **changed: Any) -> dict[str, Any]:
+    tier = {"value": [5], "best": 5, "bound": 5, "greedy": [6], "slack": 0, "status": "optimal"}
+    tiers = [{**tier, "name": name} for name in ("shortfall", "preemption")]
+    tiers[0] |= changed.pop("shortfall", {})
+    tiers[1] |= changed.pop("preemption", {})
+    measured = {"group": f"{family}-{nodes}", "nodes": nodes, "limit_s": limit_s, "peak_mb": 999, "tiers": tiers}
+    return {**measured, "total_s": 1.0, "parse_s": 0.2, "compile_s": 0.3, "greedy_s": 2.0, **changed}
+
+
+@pytest.mark.parametrize(
+    ("must", "family", "changed", "met"),
+    [
+        (_asked(64, 20), "mixed", {}, True),
+        (_asked(64, 20), "mixed", {"total_s": 1.01}, False),
+        (_asked(64, 20), "mixed", {"preemption": {"status": "feasible"}}, False),
+        (_asked(256, 20), "mixed", {"total_s": 3.0}, True),
+        (_asked(1000, 3), "gang-heavy", {"shortfall": {"best": 100, "bound": 99}}, True),
+        (_asked(1000, 3), "gang-heavy", {"shortfall": {"best": 100, "bound": 98}}, False),
+        (_asked(1000, 3), "gang-heavy", {"preemption": {"best": 100, "bound": 0}}, True),
+        (_asked(1000, 6), "mixed", {"preemption": {"best": 100, "bound": 98}}, False),
+        (_asked(1000, 10), "gang-heavy", {"preemption": {"best": 100, "bound": 95}}, True),
+        (_asked(1000, 10), "gang-heavy", {"preemption": {"best": 100, "bound": None}}, False),
+        (_asked(10_000, 3), "mixed", {"total_s": 3.65}, True),
+        (_asked(10_000, 3), "mixed", {"total_s": 3.66}, False),
+        (_asked(10_000, 3), "mixed", {"shortfall": {"bound": None}}, False),
+        (_asked(10_000, 3), "mixed", {"shortfall": {"best": 7}}, False),
+        (_asked(10_000, 3, 1), "mixed", {}, True),
+        (_asked(10_000, 3, 1), "mixed", {"greedy_s": 2.01}, False),
+        (_asked(10_000, 15), "mixed", {"shortfall": {"best": 100, "bound": 95}}, True),
+        (_asked(10_000, 15), "mixed", {"peak_mb": 1000}, False),
+        (_asked(10_000, 30), "gang-heavy", {"shortfall": {"best": 100, "bound": 90}}, True),
+        (_asked(20_000, 30), "mixed", {"total_s": 31.5}, True),
+        (_asked(20_000, 30), "mixed", {"total_s": 31.6}, False),
+        (_asked(20_000, 30), "mixed", {"shortfall": {"value": [6]}, "preemption": {"value": [6]}}, False),
+        (_asked(20_000, 30), "mixed", {"preemption": {"bound": None}}, False),
+    ],
+)
+def test_what_is_asked_at_every_size(must: Any, family: str, changed: dict[str, Any], met: bool) -> None:
+    result = _measured(family, must.nodes, must.limit_s, **changed)
+    assert must.good(result) is met
+    assert must.row([result])[2] == ("met" if met else "**missed**")
+    assert must.row([_measured("other", must.nodes, must.limit_s)])[1:] == ("not measured", "–")
+
+
+def test_so_many_seeds_of_ten_have_to_meet_it() -> None:
+    must = _asked(256, 20)
+    good, bad = (_measured("mixed", 256, 20, total_s=total_s) for total_s in (1.0, 4.0))
+    assert must.row([good] * 8 + [bad] * 2)[2] == "met"
+    assert must.row([good] * 7 + [bad] * 3)[2] == "**missed**"
+    others = [_measured("gang-heavy", 256, 20, total_s=4.0)]
+    asked, figures, verdict = must.row([good, *others])
+    assert asked.endswith("8 of ten")
+    assert figures.startswith("mixed 1 of 1 (")
+    assert "gang-heavy 0 of 1 (" in figures
+    assert verdict == "**missed**"
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    from bench.musts import measure, orders
+
+    wanted = orders([_asked(10_000, 3), _asked(10_000, 3, 1), _asked(10_000, 15)], (1, 2))
+    assert [(o["family"], o["limit_s"], o["seed"]) for o in wanted] == [
+        *(("mixed", 3, 1), ("mixed", 3, 2), ("gang-heavy", 3, 1), ("gang-heavy", 3, 2)),
+        *(("mixed", 15, 1), ("mixed", 15, 2)),
+    ]
+    kept = {"{family}-{nodes}-s{seed} at {limit_s} s".format(**order): {"of": order["seed"]} for order in wanted}
+    file, ticks = tmp_path / "kept.json", list[str]()
+    file.write_text(json.dumps(kept))
+    assert [r["of"] for r in measure(wanted, file, ticks.append)] == [1, 2, 1, 2, 1, 2]
+    assert ticks == list(kept)
+
+
 def test_blocks_of_a_document_are_replaced(tmp_path: Path) -> None:
     from bench.document import plans, replaced
 
     begin, end = "<!-- bench one: --sizes 64 --seeds 1-2 -->\n", "<!-- /bench -->\n"
-    text = f"a\n{begin}old\n{end}b\n<!-- bench targets: -->\n{end}"
+    text = f"a\n{begin}old\n{end}b\n<!-- bench targets: -->\n{end}<!-- bench musts: -->\n{end}"
     assert list(plans(text)) == ["one"]
     assert plans(text)["one"].sizes == (64,)
     fresh = replaced(text, "one", "new")

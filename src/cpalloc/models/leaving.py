@@ -46,6 +46,8 @@ class RoomAt:
         ]
         self._spare = _Spare(ctx, [j for j in running if j not in ctx.e])
         self._runs = [self._run(j) for j in running]
+        from_us = np.array([0 if r.open else r.spared_us for r in self._runs], dtype=np.int64)
+        self._in_doubt_over = from_us, np.array([r.until_us for r in self._runs], dtype=np.int64)
         rows = [(n, row.spared_us, gpus) for row in self._runs if not row.open for n, gpus in row.on]
         self._stays: IntArray = np.array(rows, dtype=np.int64).reshape(len(rows), 3)
         self._waits: dict[Hold, cp_model.IntVar] = {}
@@ -153,9 +155,10 @@ class RoomAt:
                     out[n].append((gpus, literal))
         return dict(out)
 
-    def doubts(self, at_us: int) -> tuple[int, ...]:
-        """Jobs that may or may not have left by an instant."""
-        return tuple(r.job for r in self._runs if at_us < r.until_us and (r.open or r.spared_us <= at_us))
+    def doubts(self, at_us: int) -> bytes:
+        """Which jobs may or may not have left by an instant: the same bytes for the same jobs."""
+        from_us, until_us = self._in_doubt_over
+        return ((from_us <= at_us) & (at_us < until_us)).tobytes()
 
     def promised_on(self, nodes: Sequence[int]) -> bool:
         """Whether some GPUs of some nodes are taken for promised, although work may be there."""
