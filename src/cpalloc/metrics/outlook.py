@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpalloc.problem.grants import granted
-from cpalloc.problem.problem import US, Action, BoolArray, Decision, IntArray, Mode, NodeState, Problem
+from cpalloc.problem.problem import US, Action, BoolArray, Decision, Hold, IntArray, Mode, NodeState, Problem
 from cpalloc.problem.releases import NEVER
 from cpalloc.problem.replicas import by_node
 
@@ -70,7 +70,7 @@ class Work:
         self._first = np.searchsorted(self.stays.node, np.arange(len(problem.nodes.names) + 1))
         self._surplus: list[int] = (granted(problem, decision) - problem.budgets.claim).tolist()
         self._leaves = _leaves(problem, decision)
-        self._here: dict[bytes, Here] = {}
+        self._here: dict[tuple[bytes, frozenset[int]], Here] = {}
 
     @classmethod
     def after(cls, problem: Problem, decision: Decision) -> Work:
@@ -85,35 +85,45 @@ class Work:
         recent[key] = work  # the last to be forgotten
         return work
 
-    def over(self, nodes: IntArray) -> Here:
-        """What is on some nodes."""
-        key = nodes.tobytes()
+    def over(self, nodes: IntArray, relied: frozenset[int] = frozenset()) -> Here:
+        """What is on some nodes; ``relied``: as in :meth:`releases`."""
+        key = nodes.tobytes(), relied
         if key not in self._here:
             first = self._first[nodes]
             count = self._first[nodes + 1] - first
             nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
             rows = np.repeat(first, count) + nth
             jobs, of = np.unique(self.stays.job[rows], return_inverse=True)
-            release = self.releases(jobs)[of]
+            release = self.releases(jobs, relied)[of]
             instants = np.unique(np.append(release[release < NEVER], self.problem.now_us))
             self._here[key] = Here(rows, np.repeat(np.arange(len(nodes)), count), release, instants)
         return self._here[key]
 
-    def releases(self, jobs: IntArray) -> IntArray:
+    def until_us(self, jobs: IntArray) -> IntArray:
+        """Instant by which each of some allocated jobs has left by its own terms."""
+        return self._leaves.at_us[jobs]
+
+    def releases(self, jobs: IntArray, relied: frozenset[int] = frozenset()) -> IntArray:
         """Instant by which each of some allocated jobs has left; NEVER where nothing says so.
 
         Jobs of a budget over its share leave when their protection ends, earliest first, as long as the budget keeps
-        its claim without all of them; the others at their timeout.
+        its claim without all of them; the others at their timeout. Those ``relied`` on by promises, wherever they are,
+        come before all others: a budget spares nothing twice.
         """
         out, end_us = self._leaves.at_us[jobs], self._leaves.end_us[jobs]
         may = np.flatnonzero(self._leaves.yields[jobs])
         may = may[np.lexsort((jobs[may], end_us[may]))]
         leaf, size = self.problem.jobs.leaf[jobs[may]].tolist(), self.problem.jobs.size[jobs[may]].tolist()
         spare: dict[int, int] = {}
+        for job in relied:
+            of = int(self.problem.jobs.leaf[job])
+            spare[of] = spare.get(of, self._surplus[of]) - int(self.problem.jobs.size[job])
         gone = []
-        for i, at, gpus in zip(may.tolist(), leaf, size, strict=True):
+        for i, job, at, gpus in zip(may.tolist(), jobs[may].tolist(), leaf, size, strict=True):
             left = spare.setdefault(at, self._surplus[at])
-            if gpus <= left:
+            if job in relied:
+                gone.append(i)
+            elif gpus <= left:
                 spare[at] = left - gpus
                 gone.append(i)
         out[gone] = np.minimum(out[gone], end_us[gone])
@@ -134,6 +144,25 @@ class Outlook:
     def __init__(self, problem: Problem, decision: Decision) -> None:
         self.problem, self.work = problem, Work.after(problem, decision)
         self.promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
+        self._relied: dict[int, frozenset[int]] = {}
+        """Per job with a promise, whose leaving for its budget's sake it relies on."""
+
+    @property
+    def relied(self) -> frozenset[int]:
+        """Jobs that leave before their timeout because a promise relies on it."""
+        return frozenset[int]().union(*self._relied.values())
+
+    def book(self, hold: Hold) -> None:
+        """Mark the GPUs of a promise as promised, and what its budgets spare for it as spared."""
+        nodes, gpus = np.array(hold.nodes, dtype=np.int64), np.array(hold.gpus, dtype=np.int64)
+        if jobs := self.over(nodes).spared_for(hold.job, gpus, hold.starts_us):
+            self._relied[hold.job] = jobs
+        np.add.at(self.promised, nodes, gpus)
+
+    def unbook(self, hold: Hold) -> None:
+        """Take :meth:`book` back."""
+        np.subtract.at(self.promised, np.array(hold.nodes, dtype=np.int64), np.array(hold.gpus, dtype=np.int64))
+        self._relied.pop(hold.job, None)
 
     def over(self, nodes: IntArray) -> Nearby:
         """The outlook of some nodes."""
@@ -152,7 +181,7 @@ class Nearby:
 
     def __init__(self, outlook: Outlook, nodes: IntArray) -> None:
         self._outlook, self._stays, self.nodes = outlook, outlook.work.stays, nodes
-        here = outlook.work.over(nodes)
+        here = outlook.work.over(nodes, outlook.relied)
         self._rows, self._at, self._release = here.rows, here.at, here.release
         self.instants: IntArray = here.instants
 
@@ -185,6 +214,27 @@ class Nearby:
         held = self._sum(self._at[here], self._stays.gpus[self._rows[here]])
         room: IntArray = self._outlook.problem.nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes]
         return room
+
+    def spared_for(self, job: int, gpus: IntArray, at_us: int) -> frozenset[int]:
+        """Work that has to leave before its timeout so that each node has so many GPUs for a job at an instant."""
+        on = self._stays.job[self._rows]
+        until_us = self._outlook.work.until_us(on)
+        spared = (self._release <= at_us) & (at_us < until_us)
+        if not spared.any():
+            return frozenset()
+        jobs = self._outlook.problem.jobs
+        held = self._sum(self._at[at_us < until_us], self._stays.gpus[self._rows[at_us < until_us]])
+        lacks = gpus - (self._outlook.problem.nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes])
+        if jobs.resources[job].any() or jobs.same_gpu_group[job]:
+            lacks[:] = np.iinfo(np.int64).max  # where more than GPUs counts, whatever is spared may be needed
+        needed = set()
+        rows = np.flatnonzero(spared)
+        for row in rows[np.lexsort((on[rows], self._release[rows]))].tolist():  # whom budgets spare first
+            at = self._at[row]
+            if lacks[at] > 0:
+                lacks[at] -= self._stays.gpus[self._rows[row]]
+                needed.add(int(on[row]))
+        return frozenset(needed)
 
     def earliest_us(self, job: int, before_us: int | None = None) -> int | None:
         """Earliest instant (before one, if it is given) at which the nodes hold the whole gang; None if they never

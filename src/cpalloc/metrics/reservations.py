@@ -238,7 +238,7 @@ def renew(outlook: Outlook, hold: Hold) -> Hold | None:
     return book(outlook, _on_nodes(outlook, replace(hold, starts_us=found if found > now_us else by_us), nearby))
 
 
-def book(outlook: Outlook, hold: Hold, sign: int = 1) -> Hold:
-    """Mark the GPUs of a promise as promised, or (−1) as free again."""
-    np.add.at(outlook.promised, np.array(hold.nodes, dtype=np.int64), sign * np.array(hold.gpus, dtype=np.int64))
+def book(outlook: Outlook, hold: Hold) -> Hold:
+    """Mark what a promise takes as taken (:meth:`Outlook.book`)."""
+    outlook.book(hold)
     return hold

@@ -53,7 +53,7 @@ def _move_one(outlook: Outlook, holds: dict[int, Hold]) -> bool:
     """Move every promise that is earlier elsewhere, beside the others; whether any was."""
     moved = False
     for job, hold in list(holds.items()):
-        book(outlook, hold, -1)
+        outlook.unbook(hold)
         earlier = _give(outlook, job, hold.starts_us - 1)
         holds[job] = book(outlook, hold) if earlier is None else earlier
         moved |= earlier is not None
@@ -68,7 +68,7 @@ def _give_anew(outlook: Outlook, holds: dict[int, Hold]) -> bool:
     """
     size, before = outlook.problem.jobs.size, dict(holds)
     for hold in before.values():
-        book(outlook, hold, -1)
+        outlook.unbook(hold)
     alone: dict[int, int] = {}
     for job in before:
         best_alone = soonest(outlook, job, pools_of(outlook.problem, job))
@@ -95,7 +95,7 @@ def _give_anew(outlook: Outlook, holds: dict[int, Hold]) -> bool:
             found = _give(outlook, job, before[job].starts_us)
             if found is not None:
                 extend([*given, found], spent + cost(job, found.starts_us), others)
-                book(outlook, found, -1)
+                outlook.unbook(found)
 
     extend([], 0, list(before))
     holds.update({hold.job: hold for hold in plan})

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.partition import Partition
@@ -127,27 +128,29 @@ class _Rows:
 
     def __init__(self, ctx: ModelContext, gang: Gang) -> None:
         self._ctx, self._gang = ctx, gang
-        self._open: dict[tuple[int, int], tuple[_Slots, list[cp_model.IntVar]]] = {}
+        self._open: dict[bytes, tuple[_Slots, list[cp_model.IntVar]]] = {}
 
-    def changed(self, domain: tuple[int, int], slots: _Slots) -> bool:
-        """Whether a domain (its pool and number there) has other slots than when it was last asked to hold the gang."""
-        return domain not in self._open or self._open[domain][0] != slots
+    def changed(self, nodes: IntArray, slots: _Slots) -> bool:
+        """Whether a domain has other slots than when it was last asked to hold the gang."""
+        return nodes.tobytes() not in self._open or self._open[nodes.tobytes()][0] != slots
 
     def hold(
-        self, chosen: cp_model.IntVar, at_us: int, pool: int, where: Mapping[int, _Slots]
-    ) -> dict[int, cp_model.IntVar]:
+        self, chosen: cp_model.IntVar, at_us: int, where: Sequence[tuple[IntArray, _Slots]]
+    ) -> tuple[tuple[IntArray, cp_model.IntVar], ...]:
         """Have one of some domains hold the gang by an instant if ``chosen``; returns the literal of each."""
-        inside = {}
-        for i, slots in where.items():
+        inside = []
+        for i, (nodes, slots) in enumerate(where):
             name = f"{self._gang.label}@{at_us},{i}"
-            var = inside[i] = chosen if len(where) == 1 else self._ctx.model.new_bool_var(name)
-            before, by_then = self._open.get((pool, i), (slots, []))
+            var = chosen if len(where) == 1 else self._ctx.model.new_bool_var(name)
+            inside.append((nodes, var))
+            key = nodes.tobytes()
+            before, by_then = self._open.get(key, (slots, []))
             if before != slots:
                 self._state(before, by_then)
-            self._open[pool, i] = slots, [*by_then, var]
+            self._open[key] = slots, [*by_then, var]
         if len(where) > 1:
-            self._ctx.model.add(dot([(1, var) for var in inside.values()]) >= chosen)
-        return inside
+            self._ctx.model.add(dot([(1, var) for _, var in inside]) >= chosen)
+        return tuple(inside)
 
     def state(self) -> None:
         """State the rows that are still open."""
@@ -156,6 +159,38 @@ class _Rows:
 
     def _state(self, slots: _Slots, by_then: Sequence[cp_model.IntVar]) -> None:
         self._ctx.model.add(slots.number >= dot([(self._gang.replicas, var) for var in by_then]))
+
+
+class _News:
+    """Nodes that may hold a gang of one replica, each as a domain, once anything about them is new."""
+
+    def __init__(self, ctx: ModelContext, gang: Gang, room: Room) -> None:
+        self._ctx, self._gang, self._room = ctx, gang, room
+        self._known: dict[int, object] = {}
+
+    def at(self, at_us: int, domains: Sequence[IntArray]) -> Sequence[IntArray]:
+        """Nodes of some domains with room by an instant that are not as they were before; the domains themselves where
+        they are many."""
+        nodes = np.unique(np.concatenate(domains))
+        nodes = nodes[self._room.at(at_us)[nodes] >= self._gang.gpus]
+        doubtful = self._room.doubtful(nodes, at_us)
+        fresh = []
+        for n in nodes.tolist():
+            state = self._state(n, at_us, doubtful.get(n, ()))
+            if self._known.get(n) != state:
+                self._known[n] = state
+                fresh.append(np.array([n]))
+        return fresh if len(fresh) <= MOST_TOLD else domains
+
+    def _state(self, n: int, at_us: int, doubtful: Sequence[tuple[int, cp_model.IntVar]]) -> object:
+        """What slots of whatever size depend on; now is unlike any later instant, as nobody is promised that."""
+        ctx, cell = self._ctx, self._ctx.layout.cell_of.get(n)
+        late: tuple[object, ...] = ()
+        if cell is not None:
+            promoted = ctx.late_promotions(cell, at_us)
+            late = (*ctx.late_kinds(cell, at_us), *((gpus, var.index) for gpus, var in promoted))
+        doubts = tuple((gpus, var.index) for gpus, var in doubtful)
+        return int(self._room.at(at_us)[n]), late, doubts, at_us <= ctx.problem.now_us
 
 
 def cost_of_waiting(
@@ -178,18 +213,22 @@ def cost_of_waiting(
     for nodes in gang.domains:
         pools.setdefault(int(ctx.problem.nodes.pool[nodes[0]]) if by_pool else -1, []).append(nodes)
     rows, surely = _Rows(ctx, gang), False
+    news, alone = _News(ctx, gang, room), gang.replicas == 1 and ctx.partition.split
     for step in choices:
         ctx.check_time()
         for pool, domains in pools.items():
-            where = _domains_with_room(ctx, gang, domains, step.at_us, room, told=by_pool and ctx.partition.fine)
+            told = by_pool and ctx.partition.fine
+            # Whoever is held on a node whose state is that of an instant before could be held there by then.
+            options = news.at(step.at_us, domains) if told and alone else domains
+            where = _domains_with_room(ctx, gang, options, step.at_us, room, told=told)
             if where is not True and not by_pool:
                 # Where a domain has the slots it had before, waiting longer is for those who mind who else is held.
-                where = {i: slots for i, slots in where.items() if rows.changed((pool, i), slots)}
+                where = [(nodes, slots) for nodes, slots in where if rows.changed(nodes, slots)]
             if not where:
                 continue
             chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}" + (f"#{pool}" if len(pools) > 1 else ""))
-            inside = {} if where is True else rows.hold(chosen, step.at_us, pool, where)
-            held.append(Held(step.at_us, pool, chosen, tuple((domains[i], var) for i, var in inside.items())))
+            inside = () if where is True else rows.hold(chosen, step.at_us, where)
+            held.append(Held(step.at_us, pool, chosen, inside))
             terms.append((step.cost, chosen))
             surely |= where is True
         if surely and not by_pool:
@@ -201,12 +240,12 @@ def cost_of_waiting(
 
 
 def slots_on(
-    ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room, *, doubts: bool = True
+    ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room
 ) -> tuple[int, list[tuple[int, cp_model.IntVar]]]:
     """Slots of g GPUs by an instant: what nobody can take, and terms for the nodes where starts, or doubts, can."""
     at = room.at(at_us)
     have = at[nodes] // g
-    doubtful = room.doubtful(nodes, at_us) if doubts else {}
+    doubtful = room.doubtful(nodes, at_us)
     contested = ctx.contested(at_us)[nodes]
     const = int(have[~contested].sum())
     terms: list[tuple[int, cp_model.IntVar]] = []
@@ -232,21 +271,21 @@ def slots_on(
 
 def _domains_with_room(
     ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room, *, told: bool
-) -> dict[int, _Slots] | Literal[True]:
+) -> list[tuple[IntArray, _Slots]] | Literal[True]:
     """Slots by an instant of the domains that may hold the gang then; True where one does whatever starts.
 
     ``told``: not True where there are several, as somebody asks which of them it is.
     """
     told = told and 1 < len(domains) <= MOST_TOLD
-    out: dict[int, _Slots] = {}
+    out: list[tuple[IntArray, _Slots]] = []
     slots_of = room.at(at_us) // gang.gpus
-    for i, nodes in enumerate(domains):
+    for nodes in domains:
         if int(slots_of[nodes].sum()) < gang.replicas:
             continue
         const, terms = slots_on(ctx, nodes, gang.gpus, at_us, room)
         if const + sum(min(0, x) for x, _ in terms) >= gang.replicas and not told:
             return True
-        out[i] = _Slots(const, tuple((var.index, x) for x, var in terms), dot(terms) + const)
+        out.append((nodes, _Slots(const, tuple((var.index, x) for x, var in terms), dot(terms) + const)))
     return out
 
 

@@ -53,8 +53,9 @@ class RoomAt:
         self._waits: dict[Hold, cp_model.IntVar] = {}
         self._promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
         self._at: dict[int, IntArray] = {}
-        self._literals: dict[bytes, dict[int, cp_model.IntVar]] = {}
-        self._here: dict[bytes, tuple[list[_Runs], set[int]]] = {}
+        self._literals: dict[int, cp_model.IntVar] = {}
+        self._here: dict[bytes, list[_Runs]] = {}
+        self._scarce = self._spared_by_few()
 
     def _run(self, job: int) -> _Runs:
         problem, jobs = self.problem, self.problem.jobs
@@ -81,27 +82,29 @@ class RoomAt:
     def surely_at(self, at_us: int, nodes: IntArray) -> IntArray:
         """:meth:`at` on some nodes, with nothing that is in doubt, whatever is preempted; shape of ``nodes``."""
         out = self.at(at_us).copy()
-        here, scarce = self._in_doubt(nodes)
-        for row in here:
-            if at_us < row.until_us and (row.open or (row.job in scarce and row.spared_us <= at_us)):
+        for row in self._in_doubt(nodes):
+            if at_us < row.until_us and (row.open or (row.job in self._scarce and row.spared_us <= at_us)):
                 for n, gpus in row.on:
                     out[n] -= gpus
         sure: IntArray = out[nodes]
         return sure
 
-    def _in_doubt(self, nodes: IntArray) -> tuple[list[_Runs], set[int]]:
-        """Work on some nodes that may or may not be there, and jobs of it that a budget may not be able to spare."""
-        key, jobs = nodes.tobytes(), self.problem.jobs
+    def _spared_by_few(self) -> set[int]:
+        """Jobs of budgets that may not be able to spare all whom they might spare."""
+        jobs = self.problem.jobs
+        may = [row.job for row in self._runs if row.spared_us < row.until_us]
+        total: dict[int, int] = defaultdict(int)
+        for job in may:
+            total[int(jobs.leaf[job])] += int(jobs.size[job])
+        return {job for job in may if total[int(jobs.leaf[job])] > self._spare.least(int(jobs.leaf[job]))}
+
+    def _in_doubt(self, nodes: IntArray) -> list[_Runs]:
+        """Work on some nodes that may or may not be there."""
+        key = nodes.tobytes()
         if key not in self._here:
             on = set(nodes.tolist())
-            here = [r for r in self._runs if (r.open or r.spared_us < r.until_us) and any(n in on for n, _ in r.on)]
-            total: dict[int, int] = defaultdict(int)
-            for row in here:
-                if row.spared_us < row.until_us:
-                    total[int(jobs.leaf[row.job])] += int(jobs.size[row.job])
-            short = {leaf for leaf, gpus in total.items() if gpus > self._spare.least(leaf)}
-            scarce = {r.job for r in here if r.spared_us < r.until_us and int(jobs.leaf[r.job]) in short}
-            self._here[key] = [r for r in here if r.open or r.job in scarce], scarce
+            here = [r for r in self._runs if r.open or r.job in self._scarce]
+            self._here[key] = [r for r in here if any(n in on for n, _ in r.on)]
         return self._here[key]
 
     def at(self, at_us: int) -> IntArray:
@@ -127,10 +130,7 @@ class RoomAt:
 
     def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
         """Per node, (GPUs, literal: it stays) of work that leaves by an instant only if its budget can spare it, or if
-        it is preempted.
-
-        What a budget spares is counted over the nodes asked about: that is how a promise on them is made.
-        """
+        it is preempted. What budgets spare is counted over all promises together: they spare nothing twice."""
         return self.doubtful_beside((), nodes, at_us)
 
     def doubtful_beside(
@@ -142,10 +142,9 @@ class RoomAt:
             for n, gpus in zip(hold.nodes, hold.gpus, strict=True):
                 if n in on and hold not in without:
                     out[n].append((gpus, waits))
-        here, scarce = self._in_doubt(nodes)
-        for row in here:
-            if row.spared_us <= at_us < row.until_us and row.job in scarce:
-                literal: cp_model.IntVar = self._literals_on(nodes)[row.job]
+        for row in self._in_doubt(nodes):
+            if row.spared_us <= at_us < row.until_us and row.job in self._scarce:
+                literal: cp_model.IntVar = self._stays_literals()[row.job]
             elif row.open and at_us < row.spared_us:
                 literal = cast(cp_model.IntVar, self._ctx.e[row.job].negated())
             else:
@@ -164,17 +163,15 @@ class RoomAt:
         """Whether some GPUs of some nodes are taken for promised, although work may be there."""
         return bool(self._promised[list(nodes)].any()) or any(n in h.nodes for h in self._waits for n in nodes)
 
-    def _literals_on(self, nodes: IntArray) -> dict[int, cp_model.IntVar]:
+    def _stays_literals(self) -> dict[int, cp_model.IntVar]:
         """Whether work that budgets may not be able to spare stays: Σ size · (1 − stays − preempted) ≤ spare."""
-        key = nodes.tobytes()
-        if key not in self._literals:
-            ctx, jobs = self._ctx, self.problem.jobs
+        if not self._literals:
+            ctx, jobs, literals = self._ctx, self.problem.jobs, self._literals
             known: dict[int, int] = defaultdict(int)
             terms: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
-            literals = self._literals[key] = {}
-            for job in sorted(self._in_doubt(nodes)[1]):
+            for job in sorted(self._scarce):
                 leaf, size = int(jobs.leaf[job]), int(jobs.size[job])
-                stays = literals[job] = ctx.model.new_bool_var(f"stays{job},{len(self._literals)}")
+                stays = literals[job] = ctx.model.new_bool_var(f"stays{job}")
                 known[leaf] += size
                 terms[leaf].append((size, stays))
                 if job in ctx.e:
@@ -182,7 +179,7 @@ class RoomAt:
                     ctx.model.add_bool_or([stays.negated(), ctx.e[job].negated()])
             for leaf, row in terms.items():
                 ctx.model.add(dot(row) + self._spare.of(leaf) >= known[leaf])
-        return self._literals[key]
+        return self._literals
 
 
 class RoomBeside:

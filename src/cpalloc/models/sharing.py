@@ -9,7 +9,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from cpalloc.models.earliest import Choice, Gang, Held, Room, slots_on
-from cpalloc.models.variables import ModelContext, dot
+from cpalloc.models.variables import Linear, ModelContext, dot
 from cpalloc.problem.problem import IntArray
 
 MOST_ACROSS = 16
@@ -58,18 +58,19 @@ def _share_on(ctx: ModelContext, rows: Sequence[_Row], nodes: IntArray, room: Ro
     if len(among) < 2 or not here:
         return
     instants = sorted({at_us for _, row in here for at_us, _ in row})
-    # What budgets spare is counted over a promise's own nodes; together only where these are the same for all.
-    inside = [[own for own in gang.domains if np.isin(own, nodes).any()] for gang in among]
-    same = all(len(own) == 1 and np.array_equal(own[0], nodes) for own in inside)
     sizes = sorted({gang.gpus for gang in among})
     for g in sizes:
         ctx.check_time()
+        at_once = [(gang.replicas * (gang.gpus // g), var) for gang, var in able if gang.gpus >= g]
+        # More are held by every later instant: as long as the slots are the same the last row says what all of them do.
+        last: dict[object, tuple[list[tuple[int, cp_model.IntVar]], Linear]] = {}
         for at_us in instants:
             if taken := _taken(here, g, at_us):
-                const, terms = slots_on(ctx, nodes, g, at_us, room, doubts=same)
-                at_once = [(gang.replicas * (gang.gpus // g), var) for gang, var in able if gang.gpus >= g]
-                for beside in [[one] for one in at_once] or [[]]:
-                    ctx.model.add(dot([*taken, *beside]) <= dot(terms) + const)
+                const, terms = slots_on(ctx, nodes, g, at_us, room)
+                last[const, tuple((x, var.index) for x, var in terms)] = taken, dot(terms) + const
+        for taken, slots in last.values():
+            for beside in [[one] for one in at_once] or [[]]:
+                ctx.model.add(dot([*taken, *beside]) <= slots)
     if ctx.partition.fine:
         for g, larger in combinations(sizes, 2):
             if larger % g == 0:
@@ -102,10 +103,10 @@ def _share_across(
     late = sorted({at_us for _, row in inner for at_us, _ in row if at_us > now_us})
     sizes = sorted({gang.gpus for gang, row in [*anywhere, *inner] if row})
     for g in sizes:
-        there = {t: slots_on(ctx, domain, g, t, room, doubts=False) for t in late}
+        there = {t: slots_on(ctx, domain, g, t, room) for t in late}
         for s in early:
             ctx.check_time()
-            const, terms = slots_on(ctx, outside, g, s, room, doubts=False)
+            const, terms = slots_on(ctx, outside, g, s, room)
             first = _taken(anywhere, g, s, after_us=now_us)
             for t in (t for t in late if t > s):
                 second = _taken(inner, g, t, after_us=now_us)
@@ -133,8 +134,8 @@ def _share_over_time(
         early = room.at(early_us)[nodes] >= g
         if not small or not large or early.all():
             continue
-        const, terms = slots_on(ctx, nodes[early], g, late_us, room, doubts=False)
-        const_, terms_ = slots_on(ctx, nodes[~early], larger, late_us, room, doubts=False)
+        const, terms = slots_on(ctx, nodes[early], g, late_us, room)
+        const_, terms_ = slots_on(ctx, nodes[~early], larger, late_us, room)
         each = larger // g
         load = dot([*small, *((each * n, chosen) for n, chosen in large)])
         ctx.model.add(load <= dot([*terms, *((each * n, var) for n, var in terms_)]) + const + each * const_)

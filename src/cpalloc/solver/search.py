@@ -378,10 +378,9 @@ class Search:
         partition, ctx = self.models.partition, self.models.context
         fresh = self._told_apart(partition, goal, seen)
         pooled = ctx is not None and any(len(cell.nodes) > 1 for cell in ctx.layout.cells)
-        news = fresh != partition or not pooled or run.status is not Status.OPTIMAL
-        if not news and goal.tier in TIMED:
+        if fresh == partition and run.status is Status.OPTIMAL and goal.tier in TIMED:
             # Instants may be too few; what room there is at one of them is pooled over like nodes.
-            fresh = replace(fresh, fine=True, split=fresh.fine)
+            fresh = replace(fresh, fine=True, split=fresh.fine or not pooled)
         self.models.repartition(fresh)
 
     def _told_apart(self, partition: Partition, goal: Goal, seen: _Seen, *, firmly: bool = False) -> Partition:
