@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders import HOUR, Budget, Node, Pending, Running, job_at, problem
+from builders import HOUR, Budget, Node, Pending, Running, hold, job_at, problem
 from cpalloc.generate import GeneratorConfig, generate
 from cpalloc.metrics.outlook import Nearby, Outlook
 from cpalloc.problem.compile import compile_round
@@ -60,6 +60,67 @@ def test_a_budget_gives_back_only_what_is_over_its_claim() -> None:
     assert in_s(told, nearby.instants) == [0, HOUR]  # n2's comes first, and then nothing is left to give
     assert nearby.earliest_us(job_at(told, "next")) == told.now_us + HOUR * US
     assert nearby.earliest_us(job_at(told, "both")) is None
+
+
+def two_to_spare(free: int = 0) -> Problem:
+    """y could spare half of what it has from 1 h on, on n1 or on n2; its jobs there time out after 9 h."""
+    over = Running("", budget="y", gpus=8 - free, mode="allocated", protected_s=HOUR, timeout_s=19 * HOUR)
+    return problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            replace(over, name="r1", at="n1"),
+            replace(over, name="r2", at="n2"),
+            Pending("a", budget="x", gpus=5),
+            Pending("b", budget="z", gpus=5),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=2000, claim=8 - free), Budget("z", claim=8)],
+    )
+
+
+def test_a_budget_spares_nothing_twice() -> None:
+    told = two_to_spare()
+    outlook, second = Outlook(told, status_quo(told)), np.array([1])
+    b = job_at(told, "b")
+    promised = hold(told, "a", {"n1": 5}, in_s=HOUR)
+    assert outlook.over(second).earliest_us(b) == told.now_us + HOUR * US
+    outlook.book(promised)
+    assert outlook.relied == {job_at(told, "r1")}
+    assert outlook.over(second).earliest_us(b) == told.now_us + 9 * HOUR * US
+    outlook.unbook(promised)
+    assert outlook.relied == frozenset()
+    assert outlook.over(second).earliest_us(b) == told.now_us + HOUR * US
+
+
+@pytest.mark.parametrize(("free", "in_s", "relied"), [(3, HOUR, {"r1"}), (5, HOUR, set()), (0, 9 * HOUR, set())])
+def test_a_promise_relies_on_no_more_than_it_needs(free: int, in_s: int, relied: set[str]) -> None:
+    # With 5 GPUs free beside it, or once it is gone by its timeout, nothing has to be spared.
+    told = two_to_spare(free)
+    outlook = Outlook(told, status_quo(told))
+    outlook.book(hold(told, "a", {"n1": 5}, in_s=in_s))
+    assert {told.jobs.ids[j] for j in outlook.relied} == relied
+
+
+def test_where_more_than_gpus_counts_a_promise_may_rely_on_all_that_is_spared() -> None:
+    told = two_to_spare(5)
+    told = replace(told, jobs=replace(told.jobs, same_gpu_group=told.jobs.same_gpu_group | True))
+    outlook = Outlook(told, status_quo(told))
+    outlook.book(hold(told, "a", {"n1": 5}, in_s=HOUR))
+    assert outlook.relied == {job_at(told, "r1")}
+
+
+def test_of_several_jobs_on_a_node_those_are_relied_on_that_are_spared_first() -> None:
+    small = Running("", budget="y", at="n1", gpus=2, mode="allocated", timeout_s=19 * HOUR)
+    told = problem(
+        nodes=[Node("n1")],
+        jobs=[
+            *(replace(small, name=f"r{i}", protected_s=i * HOUR) for i in (3, 2, 1)),
+            Pending("a", budget="x", gpus=6),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=2000)],
+    )
+    outlook = Outlook(told, status_quo(told))
+    outlook.book(hold(told, "a", {"n1": 6}, in_s=5 * HOUR))
+    assert {told.jobs.ids[j] for j in outlook.relied} == {"r1", "r2"}  # two GPUs are free
 
 
 def test_groups_promises_and_exclusive_nodes_narrow_it() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from builders import HOUR, NOW_US, Budget, Node, Pending, Running, decide, hold, job_at, problem
 from cpalloc.metrics.reservations import reserve
+from cpalloc.models import earliest
 from cpalloc.models.leaving import RoomAt, RoomBeside
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.delay import delay_of, instants
@@ -265,6 +266,93 @@ def test_who_is_held_early_is_still_there_when_a_larger_gang_comes() -> None:
     assert promised_delay(p, quo, (job_at(p, "big"), job_at(p, "four"))) == (16 * 5 + 4 * 3) * HOUR
     assert counted(p, asked, quo, "delay") == (16 * 5 + 4) * HOUR
     assert counted(p, replace(asked, fine=True), quo, "delay") == (16 * 5 + 4 * 3) * HOUR
+
+
+def test_what_budgets_spare_counts_for_all_promises_together() -> None:
+    # y can spare 10 of 16 GPUs: one of two jobs of 8. One of a and b is held in 1 h, the other waits for a timeout.
+    over = Running("", budget="y", gpus=8, mode="allocated", timeout_s=19 * HOUR)
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            *(replace(over, name=f"r{i}", at=f"n{i}", protected_s=i * HOUR) for i in (1, 2)),
+            Pending("a", budget="x", gpus=5),
+            Pending("b", budget="z", gpus=5),
+        ],
+        budgets=[Budget("x", claim=5), Budget("y", charged=2000, claim=6), Budget("z", claim=5)],
+    )
+    quo, jobs = status_quo(p), (job_at(p, "a"), job_at(p, "b"))
+    assert promised_delay(p, quo, jobs) == 5 * (1 + 9) * HOUR
+    for fine in (False, True):
+        assert counted(p, replace(asking(p, "a", "b"), fine=fine), quo, "delay") == 5 * (1 + 9) * HOUR
+
+
+def test_gangs_share_what_is_there_at_the_last_of_instants_with_the_same_slots() -> None:
+    # n1 holds one gang of 8 from 2 h on. That half of n2 is free again from 4 h on is no room for another.
+    old = Running("old", budget="z", at="n1", gpus=8, mode="allocated", age_s=0, timeout_s=2 * HOUR)
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            old,
+            Running("stays", budget="z", at="n2", gpus=4, mode="allocated"),
+            Pending("it", budget="z", gpus=4, timeout_s=4 * HOUR),
+            Pending("big", budget="x", gpus=8),
+            Pending("too", budget="y", gpus=8),
+        ],
+        budgets=[*(Budget(name, claim=8) for name in "xy"), Budget("z", claim=16)],
+    )
+    d = decide(p, start={"it": "n2"})
+    assert promised_delay(p, d, (job_at(p, "big"), job_at(p, "too"))) == 8 * 2 * HOUR + 8 * WEEK
+    for fine in (False, True):
+        said = counted(p, replace(asking(p, "big", "too"), fine=fine), d, "delay")
+        assert said == 8 * 2 * HOUR + 8 * WEEK
+
+
+def test_gangs_share_what_starts_leave_them_until_they_end() -> None:
+    # Beside what starts on n1 there is room for one gang of 2 from 1 h on, and for three from 3 h on.
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[
+            Running("old", budget="z", at="n1", gpus=2, mode="allocated", age_s=0, timeout_s=HOUR),
+            Pending("four", budget="z", gpus=4, timeout_s=3 * HOUR),
+            Pending("two", budget="z", gpus=2, timeout_s=6 * HOUR),
+            Pending("one", budget="x", gpus=2),
+            Pending("next", budget="y", gpus=2),
+        ],
+        budgets=[*(Budget(name, claim=8) for name in "xy"), Budget("z", claim=16)],
+    )
+    d = decide(p, start={"four": "n1", "two": "n1"})
+    assert promised_delay(p, d, (job_at(p, "one"), job_at(p, "next"))) == 2 * (1 + 3) * HOUR
+    for fine in (False, True):
+        assert counted(p, replace(asking(p, "one", "next"), fine=fine), d, "delay") == 2 * (1 + 3) * HOUR
+
+
+@pytest.mark.parametrize("most_told", [32, 0])
+def test_single_replicas_choose_among_nodes_that_starts_leave_them(
+    monkeypatch: pytest.MonkeyPatch, most_told: int
+) -> None:
+    # As others start on n2 and n3, only n1 has room for four in 1 h; but then n1 and n2 hold no two of 8 GPUs at 5 h.
+    monkeypatch.setattr(earliest, "MOST_TOLD", most_told)
+    work = [("n1", 4, 1), ("n1", 4, 5), ("n3", 4, 99)]
+    p = problem(
+        nodes=[Node("n1"), Node("n2"), Node("n3")],
+        jobs=[
+            *(
+                Running(f"r{i}", budget="z", at=n, gpus=g, mode="allocated", age_s=0, timeout_s=h * HOUR)
+                for i, (n, g, h) in enumerate(work)
+            ),
+            Pending("it", budget="z", gpus=8, timeout_s=5 * HOUR),
+            Pending("other", budget="z", gpus=4, timeout_s=3 * HOUR),
+            Pending("big", budget="v", gpus=8),
+            Pending("too", budget="x", gpus=8),
+            Pending("four", budget="y", gpus=4),
+        ],
+        budgets=[*(Budget(name, claim=8) for name in "vxy"), Budget("z", claim=24)],
+    )
+    d, names = decide(p, start={"it": "n2", "other": "n3"}), ("big", "too", "four")
+    assert promised_delay(p, d, tuple(job_at(p, name) for name in names)) == (8 * 5 + 8 * 5 + 4 * 3) * HOUR
+    coarse, fine = (counted(p, replace(asking(p, *names), fine=fine), d, "delay") for fine in (False, True))
+    assert coarse == (8 * 5 + 8 * 5 + 4) * HOUR
+    assert fine == (coarse if most_told == 0 else (8 * 5 + 8 * 5 + 4 * 3) * HOUR)
 
 
 # -- at random --------------------------------------------------------------------------------------------------------

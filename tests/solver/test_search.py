@@ -86,3 +86,29 @@ def test_looking_closer_twice_in_vain_is_enough_where_it_is_as_much_work(
     with suppress(StopIteration):
         search.minimise(Goal("lend", 6, 0), None, 1.0)
     assert search.looks == looks
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_where_nothing_else_shows_more_instants_and_then_single_nodes_are_told(
+    monkeypatch: pytest.MonkeyPatch, nodes: int
+) -> None:
+    # Where every node has a cell of its own already, both come at once.
+    told: list[Partition] = []
+    models: Any = SimpleNamespace(
+        problem=None,
+        partition=Partition(),
+        context=SimpleNamespace(layout=SimpleNamespace(cells=[SimpleNamespace(nodes=range(nodes))])),
+        repartition=told.append,
+    )
+    search = Search(models, SimpleNamespace())  # type: ignore[arg-type]
+    monkeypatch.setattr(search, "_told_apart", lambda partition, goal, seen: partition)
+    for goal, status, finer in (
+        (Goal("delay", 4, 0), Status.OPTIMAL, True),
+        (Goal("delay", 4, 0), Status.FEASIBLE, False),
+        (Goal("lend", 6, 0), Status.OPTIMAL, False),
+    ):
+        search._refine(goal, Run(status, [], 5, 5, "cp_sat"), _Seen(None, (), frozenset()))
+        assert told.pop() == Partition(fine=finer, split=finer and nodes == 1)
+    models.partition = Partition(fine=True)
+    search._refine(Goal("delay", 4, 0), Run(Status.OPTIMAL, [], 5, 5, "cp_sat"), _Seen(None, (), frozenset()))
+    assert told == [Partition(fine=True, split=True)]
