@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -170,3 +171,23 @@ def test_who_is_watched_no_more_is_not_taken_for_watched() -> None:
     here.repartition(fewer)
     assert here.partition == fewer
     assert current(here) is not before
+
+
+def test_once_time_is_over_who_stays_is_settled_without_counting_what_can_happen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = 0
+    for p, rng in rounds(40):
+        late = Models(p, Incumbent(p), Clock(3600.0))
+        before, dear = late.possible, some(late.possible.goes, rng)
+        late.clock = Clock(1.0, time.perf_counter() - 10.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(models, "possible", lambda *_: pytest.fail("what can happen was counted"))
+            late.settle(dear)
+        assert late.possible is before
+        assert dear <= late.partition.stays == late.evictable() - (before.goes - dear)
+        late.clock = Clock(3600.0)
+        late.settle(dear)
+        assert late.possible.goes <= before.goes - dear
+        seen += bool(dear)
+    assert seen >= 5

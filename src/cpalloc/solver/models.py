@@ -100,13 +100,16 @@ class Models:
         return same and (not watched or not self.partition.only_needed())
 
     def settle(self, stays: frozenset[int], gone: frozenset[int] = frozenset()) -> None:
-        """Take some evictable jobs for fixed and just these for preempted, and leave out what cannot happen then."""
+        """Take some evictable jobs for fixed and just these for preempted, and leave out what cannot happen then.
+
+        Where time is nearly over nothing is solved any more, and what cannot happen is not worth counting.
+        """
         inversion = next((most for tier, part, most in self.best.limits if (tier, part) == ("inversion", 0)), None)
-        if self.possible.goes & stays or inversion != self._inversion:
+        if (self.possible.goes & stays or inversion != self._inversion) and not self.hurry():
             self._inversion = inversion
             self.possible = possible(self.problem, self.possible.goes - stays, inversion)
         now = self.possible
-        stays = self.evictable() - now.goes - gone
+        stays = (self.evictable() - now.goes | stays) - gone
         self.repartition(replace(self.partition, stays=stays, gone=gone, possible=now))
 
     def spare_the_dear(self, cost: int, number: int | None = None, gpus: int | None = None) -> None:
