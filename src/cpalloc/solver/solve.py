@@ -13,13 +13,15 @@ from cpalloc.solver.strict import StrictOrder
 GREEDY_SHARE = 0.75
 """Part of the time that the greedy may take; only with too little time for a large cluster does it need that."""
 
+AFTER_S = 1.1e-4
+"""Seconds a job that are kept back for what comes after the tiers: the guard, reasons, measures and decoding."""
+
 
 def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event | None = None) -> Solution:
     """Solve a problem within its options' limit, counted from ``began`` (``time.perf_counter``)."""
     options = problem.options
-    # Reasons, measures and decoding come after the tiers: they get what is kept back here.
-    after = 0.02 + 4e-4 * len(problem.jobs)
-    limit = options.time_limit_s * 0.97 - min(after, options.time_limit_s / 8)
+    after = 0.02 + AFTER_S * len(problem.jobs)
+    limit = options.time_limit_s * 0.97 - min(after, options.time_limit_s / 2)
     if options.deterministic:
         limit = options.deterministic_limit if options.deterministic_limit > 0 else options.time_limit_s
     clock = Clock(limit, time.perf_counter() if began is None else began)
