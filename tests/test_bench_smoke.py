@@ -131,9 +131,8 @@ def _asked(nodes: int, limit_s: int, at: int = 0) -> Any:
 
 def _measured(family: str, nodes: int, limit_s: int, **changed: Any) -> dict[str, Any]:
     tier = {"value": [5], "best": 5, "bound": 5, "greedy": [6], "slack": 0, "status": "optimal"}
-    tiers = [{**tier, "name": name} for name in ("shortfall", "preemption")]
-    tiers[0] |= changed.pop("shortfall", {})
-    tiers[1] |= changed.pop("preemption", {})
+    names = ("starvation", "shortfall", "preemption")
+    tiers = [{**tier, "name": name} | changed.pop(name, {}) for name in names]
     measured = {"group": f"{family}-{nodes}", "nodes": nodes, "limit_s": limit_s, "peak_mb": 999, "tiers": tiers}
     return {**measured, "total_s": 1.0, "parse_s": 0.2, "compile_s": 0.3, "greedy_s": 2.0, **changed}
 
@@ -151,18 +150,25 @@ def _measured(family: str, nodes: int, limit_s: int, **changed: Any) -> dict[str
         (_asked(1000, 6), "mixed", {"preemption": {"best": 100, "bound": 98}}, False),
         (_asked(1000, 10), "gang-heavy", {"preemption": {"best": 100, "bound": 95}}, True),
         (_asked(1000, 10), "gang-heavy", {"preemption": {"best": 100, "bound": None}}, False),
-        (_asked(10_000, 3), "mixed", {"total_s": 3.65}, True),
-        (_asked(10_000, 3), "mixed", {"total_s": 3.66}, False),
-        (_asked(10_000, 3), "mixed", {"shortfall": {"bound": None}}, False),
-        (_asked(10_000, 3), "mixed", {"shortfall": {"best": 7}}, False),
-        (_asked(10_000, 3, 1), "mixed", {}, True),
-        (_asked(10_000, 3, 1), "mixed", {"greedy_s": 2.01}, False),
+        (_asked(10_000, 6), "mixed", {"total_s": 6.5}, True),
+        (_asked(10_000, 6), "mixed", {"total_s": 6.51}, False),
+        (_asked(10_000, 6), "mixed", {"shortfall": {"bound": None}}, False),
+        (_asked(10_000, 6), "mixed", {"shortfall": {"best": 7}, "starvation": {"best": 6}}, False),
+        (_asked(10_000, 6), "mixed", {"shortfall": {"best": 7}, "starvation": {"best": 5}}, True),
+        (_asked(10_000, 6), "mixed", {"starvation": {"best": 7}}, False),
+        (_asked(10_000, 6, 1), "mixed", {}, True),
+        (_asked(10_000, 6, 1), "mixed", {"greedy_s": 2.01}, False),
         (_asked(10_000, 15), "mixed", {"shortfall": {"best": 100, "bound": 95}}, True),
         (_asked(10_000, 15), "mixed", {"peak_mb": 1000}, False),
         (_asked(10_000, 30), "gang-heavy", {"shortfall": {"best": 100, "bound": 90}}, True),
-        (_asked(20_000, 30), "mixed", {"total_s": 31.5}, True),
-        (_asked(20_000, 30), "mixed", {"total_s": 31.6}, False),
-        (_asked(20_000, 30), "mixed", {"shortfall": {"value": [6]}, "preemption": {"value": [6]}}, False),
+        (_asked(20_000, 30), "mixed", {"total_s": 31.7}, True),
+        (_asked(20_000, 30), "mixed", {"total_s": 31.8}, False),
+        (
+            _asked(20_000, 30),
+            "mixed",
+            {"starvation": {"value": [6]}, "shortfall": {"value": [6]}, "preemption": {"value": [6]}},
+            False,
+        ),
         (_asked(20_000, 30), "mixed", {"preemption": {"bound": None}}, False),
     ],
 )
@@ -189,9 +195,9 @@ def test_so_many_seeds_of_ten_have_to_meet_it() -> None:
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     from bench.musts import measure, orders
 
-    wanted = orders([_asked(10_000, 3), _asked(10_000, 3, 1), _asked(10_000, 15)], (1, 2))
+    wanted = orders([_asked(10_000, 6), _asked(10_000, 6, 1), _asked(10_000, 15)], (1, 2))
     assert [(o["family"], o["limit_s"], o["seed"]) for o in wanted] == [
-        *(("mixed", 3, 1), ("mixed", 3, 2), ("gang-heavy", 3, 1), ("gang-heavy", 3, 2)),
+        *(("mixed", 6, 1), ("mixed", 6, 2), ("gang-heavy", 6, 1), ("gang-heavy", 6, 2)),
         *(("mixed", 15, 1), ("mixed", 15, 2)),
     ]
     kept = {"{family}-{nodes}-s{seed} at {limit_s} s".format(**order): {"of": order["seed"]} for order in wanted}
