@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from builders import HOUR, Budget, Node, Pending, Running, job_at, problem
+from cpalloc import solve
 from cpalloc.metrics.reservations import reserve
 from cpalloc.problem.problem import US, Problem, status_quo
+from cpalloc.schema import parse_round
 from cpalloc.solver.promising import best_order
 
 
@@ -54,3 +56,44 @@ def test_many_blocked_jobs_change_places_with_their_neighbours() -> None:
     p = two_nodes(*waiting, *(Pending(f"w{i}", budget="z", gpus=8, nodes={"n3"}) for i in range(3)))
     ranked = [job_at(p, name) for name in ("any", "picky", "w0", "w1", "w2")]
     assert best_order(p, status_quo(p), (), ranked)[:2] == (ranked[1], ranked[0])
+
+
+def test_two_gangs_are_not_promised_what_a_budget_can_spare_once() -> None:
+    # y holds 24 GPUs and claims 14: of its jobs on n1 and n2, protected for an hour yet, it can spare one.
+    hour, now = 3600, "2026-11-29T12:00:00Z"
+
+    def running(name: str, node: str, start: str) -> dict[str, object]:
+        where = [{"node": node, "gpus": list(range(8))}]
+        times = {"submitted_at": start, "min_runtime": 8 * hour, "timeout": 17 * hour}
+        run = {"mode": "allocated", "placed_at": start, "started_at": start, "placement": where}
+        return {"id": name, "budget": "y", "replicas": 1, "gpus_per_replica": 8, **times, "running": run}
+
+    def pending(name: str, budget: str) -> dict[str, object]:
+        size = {"replicas": 1, "gpus_per_replica": 5, "min_runtime": hour}
+        return {"id": name, "budget": budget, "submitted_at": now, **size}
+
+    early, late = "2026-11-29T05:00:00Z", "2026-11-29T11:00:00Z"
+    answer = solve(
+        parse_round(
+            {
+                "schema_version": 1,
+                "now": now,
+                "cluster": {
+                    "name": "c",
+                    "levels": [],
+                    "nodes": [{"name": f"n{i}", "gpu_type": "h", "gpus": 8} for i in (1, 2, 3)],
+                },
+                "budgets": [
+                    {"name": n, "weight": 1, "charged_gpu_seconds": c} for n, c in (("x", 0), ("w", 0), ("y", 10**8))
+                ],
+                "jobs": [
+                    *(running("a", "n1", early), running("b", "n2", early), running("c", "n3", late)),
+                    *(pending("first", "x"), pending("second", "w")),
+                ],
+                "options": {"deterministic": True, "deterministic_limit": 10, "workers": 1},
+            }
+        )
+    )
+    assert answer.status == "optimal"
+    assert sorted(row.starts_by.hour for row in answer.reservations) == [13, 22]
+    assert next(tier.value for tier in answer.tiers if tier.name == "delay") == 5 * (1 + 10) * hour
