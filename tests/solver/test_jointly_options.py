@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -141,3 +142,21 @@ def test_candidates_that_are_over_a_limit_are_promised_nothing(monkeypatch: pyte
     monkeypatch.setattr(best, "_with_reservations", never)
     best.limits += [("delay", 0, 10**9), ("idle", 0, -1)]
     assert best.offer(decide(p, start={"gone": "n1"}), 2) == []
+
+
+def test_in_a_hurry_promises_are_given_by_rank_and_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> Any:
+        raise AssertionError("looked for better promises")
+
+    p = crowded()
+    calm = Incumbent(p)
+    calm.settle_blocked()
+    for name in ("promised_jointly", "best_order"):
+        monkeypatch.setattr(incumbent, name, never)
+    best = Incumbent(p)
+    best.settle_blocked(hurry=True)
+    assert set(best.blocked or ()) == set(calm.blocked or ())
+    holds, blocked = reserve(p, best.decision, kept=p.holds)
+    assert (best.decision.reservations, best.decision.blocked) == (holds, blocked)
+    best.keep_promises()
+    assert best.kept == holds

@@ -127,11 +127,15 @@ class Incumbent:
         """What the first part of a tier may be at most, as it was settled; 0 where it was not."""
         return next((limit for name, part, limit in self.limits if (name, part) == (tier, 0)), 0)
 
-    def settle_blocked(self) -> None:
-        """Settle whom promises are for from here on: the blocked jobs of the decision."""
+    def settle_blocked(self, *, hurry: bool = False) -> None:
+        """Settle whom promises are for from here on: the blocked jobs of the decision; in a ``hurry`` by rank alone."""
         self.blocked = reserve(self.problem, self.decision, kept=self.kept)[1]
-        self.jointly = True
-        self.promise_best()
+        self.jointly = not hurry
+        if not hurry:
+            self.promise_best()
+            return
+        self.decision = self._with_reservations(self.decision)
+        self.values = Values(self.problem, self.decision)
 
     def promise_best(self) -> None:
         """Give the promises in the order that delays least; candidates get theirs in the same order."""

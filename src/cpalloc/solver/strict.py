@@ -205,7 +205,7 @@ class StrictOrder:
     def _solve_delay(self, tier: Tier, index: int, part: int, budget: float) -> PartResult:
         """Settle who is blocked, minimise their delay, and let what was promised bind the tiers that follow."""
         problem, best = self.problem, self.best
-        best.settle_blocked()
+        best.settle_blocked(hurry=self.models.hurry())
         # Kept promises could all be renewed with nothing done (``stand``), and are then renewed in one way only.
         renewed = self._nothing_left() and set(best.blocked or ()) <= {hold.job for hold in problem.holds}
         if best.values[tier.name][part] > 0 and not renewed:
@@ -213,7 +213,8 @@ class StrictOrder:
             asked = replace(self.models.partition, blocked=known, instants=release_instants(problem), by_release=True)
             self.models.repartition(asked)
         result = (self._read_part if renewed else self._solve_part)(tier, index, part, budget)
-        best.promise_best()
+        if not self.models.hurry():
+            best.promise_best()
         best.keep_promises()
         value = best.values[tier.name][part]
         result = replace(result, best=value, limit=value + result.limit - result.best)
