@@ -91,13 +91,61 @@ def test_a_budget_spares_nothing_twice() -> None:
     assert outlook.over(second).earliest_us(b) == told.now_us + HOUR * US
 
 
-@pytest.mark.parametrize(("free", "in_s", "relied"), [(3, HOUR, {"r1"}), (5, HOUR, set()), (0, 9 * HOUR, set())])
+@pytest.mark.parametrize(
+    ("free", "in_s", "relied"), [(3, HOUR, {"r1"}), (5, HOUR, set()), (0, 9 * HOUR, set()), (0, HOUR // 2, set())]
+)
 def test_a_promise_relies_on_no_more_than_it_needs(free: int, in_s: int, relied: set[str]) -> None:
-    # With 5 GPUs free beside it, or once it is gone by its timeout, nothing has to be spared.
+    # With 5 GPUs free beside it, or once it is gone by its timeout, nothing has to be spared; nor can it be protected.
     told = two_to_spare(free)
     outlook = Outlook(told, status_quo(told))
     outlook.book(hold(told, "a", {"n1": 5}, in_s=in_s))
     assert {told.jobs.ids[j] for j in outlook.relied} == relied
+
+
+@pytest.mark.parametrize(
+    ("claim", "gpus", "relied"),
+    [
+        (4, {"n1": 4, "n2": 4}, {"a", "c"}),  # 6 GPUs to spare: 4 for n1, and b does not fit beside that
+        (0, {"n1": 4, "n2": 4}, {"a", "b"}),
+        (8, {"n2": 4}, {"c"}),  # 2 to spare
+        (8, {"n2": 8}, {"b", "c"}),  # whoever was promised that relies on it, to spare or not
+    ],
+)
+def test_a_promise_relies_on_what_can_be_spared_together(claim: int, gpus: dict[str, int], relied: set[str]) -> None:
+    run = Running("", budget="y", gpus=4, mode="allocated")
+    told = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            replace(run, name="a", at="n1"),
+            replace(run, name="b", at="n2"),
+            replace(run, name="c", at="n2", gpus=2, protected_s=HOUR),
+            Running("stays", budget="x", at="n1", gpus=4, mode="allocated"),
+            Pending("gang", budget="x", gpus=4, replicas=2),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=2000, claim=claim)],
+    )
+    outlook = Outlook(told, status_quo(told))
+    outlook.book(hold(told, "gang", gpus, in_s=2 * HOUR))
+    assert {told.jobs.ids[j] for j in outlook.relied} == relied
+
+
+def test_who_leaves_by_its_timeout_is_relied_on_by_nobody() -> None:
+    # y can spare 6 GPUs. By the order of its protections old and its first job of 4 would use them up; but that one is
+    # gone by its timeout when the gang begins, which needs the other two gone as well.
+    run = Running("", budget="y", at="n1", gpus=2, mode="allocated")
+    told = problem(
+        nodes=[Node("n1")],
+        jobs=[
+            replace(run, name="first", gpus=4, protected_s=2 * HOUR, timeout_s=13 * HOUR),
+            replace(run, name="last", protected_s=2 * HOUR, timeout_s=16 * HOUR),
+            replace(run, name="old"),
+            Pending("a", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=2000, claim=2)],
+    )
+    outlook = Outlook(told, status_quo(told))
+    outlook.book(hold(told, "a", {"n1": 8}, in_s=3 * HOUR))
+    assert {told.jobs.ids[j] for j in outlook.relied} == {"last", "old"}
 
 
 def test_where_more_than_gpus_counts_a_promise_may_rely_on_all_that_is_spared() -> None:

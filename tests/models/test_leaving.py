@@ -286,6 +286,26 @@ def test_what_budgets_spare_counts_for_all_promises_together() -> None:
         assert counted(p, replace(asking(p, "a", "b"), fine=fine), quo, "delay") == 5 * (1 + 9) * HOUR
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_who_could_start_at_once_is_asked_about_alone(apart: bool) -> None:
+    # y can spare one of its two jobs at once. Each of a and b could start, not both: neither is promised anything.
+    over = Running("", budget="y", gpus=8, mode="allocated", timeout_s=19 * HOUR)
+    one, other = (["n1"], ["n2"]) if apart else (["n1", "n2"],) * 2
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            *(replace(over, name=f"r{i}", at=f"n{i}") for i in (1, 2)),
+            Pending("a", budget="x", gpus=5, nodes=one),
+            Pending("b", budget="z", gpus=5, nodes=other),
+        ],
+        budgets=[Budget("x", claim=5), Budget("y", charged=2000, claim=6), Budget("z", claim=5)],
+    )
+    quo, jobs = status_quo(p), (job_at(p, "a"), job_at(p, "b"))
+    assert promised_delay(p, quo, jobs) == 0
+    for fine in (False, True):
+        assert counted(p, replace(asking(p, "a", "b"), fine=fine), quo, "delay") == 0
+
+
 def test_gangs_share_what_is_there_at_the_last_of_instants_with_the_same_slots() -> None:
     # n1 holds one gang of 8 from 2 h on. That half of n2 is free again from 4 h on is no room for another.
     old = Running("old", budget="z", at="n1", gpus=8, mode="allocated", age_s=0, timeout_s=2 * HOUR)
@@ -413,3 +433,38 @@ def test_gangs_never_wait_longer_in_the_model_than_in_truth(asked: tuple[str, ..
         exact += 0 < said == value
     assert min(preempted, stays, exact) >= 20
     assert exact >= 0.7 * positive
+
+
+def overlapping(rng: Random) -> Problem:
+    """Gangs of three budgets that may use some of the nodes each, full of work that one budget may be able to spare."""
+    names = [f"n{i}" for i in range(rng.randint(2, 4))]
+    jobs = list[Pending]()
+    for name in names:
+        free = 8
+        while free and (gpus := rng.choice([2, 4, 4, 8])) <= free:
+            free -= gpus
+            left_s, until = rng.choice([0, 0, HOUR, 2 * HOUR]), rng.choice([-1, 13 * HOUR, 16 * HOUR])
+            run = Running(f"r{len(jobs)}", budget="y", at=name, gpus=gpus, mode="allocated", protected_s=left_s)
+            jobs.append(replace(run, timeout_s=until))
+    for budget in "xwv":
+        wanted = rng.sample(names, rng.randint(1, len(names)))
+        jobs.append(Pending(budget, budget=budget, gpus=rng.choice([4, 4, 5, 8]), nodes=wanted))
+    claims = Budget("y", charged=2000, claim=rng.choice([4, 8, 12, 16]))
+    return problem(nodes=[Node(n) for n in names], jobs=jobs, budgets=[*(Budget(b, claim=8) for b in "xwv"), claims])
+
+
+def test_what_budgets_spare_together_is_never_counted_as_less_than_promised() -> None:
+    rng, at_once, waits, exact = Random("overlapping"), 0, 0, 0
+    for _ in range(250):
+        p = overlapping(rng)
+        quo, jobs = status_quo(p), tuple(job_at(p, name) for name in "xwv")
+        value = promised_delay(p, quo, jobs)
+        coarse, fine = (counted(p, replace(asking(p, *"xwv"), fine=told), quo, "delay") for told in (False, True))
+        assert coarse is not None
+        assert fine is not None
+        assert coarse <= fine <= value
+        at_once += value == 0
+        waits += value > 0
+        exact += 0 < fine == value
+    assert min(at_once, waits) >= 20
+    assert exact >= 0.4 * waits

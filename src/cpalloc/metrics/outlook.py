@@ -103,6 +103,23 @@ class Work:
         """Instant by which each of some allocated jobs has left by its own terms."""
         return self._leaves.at_us[jobs]
 
+    def may_be_spared(self, jobs: IntArray, at_us: int) -> BoolArray:
+        """Which of some allocated jobs are gone at an instant only if their budget spares them, and it may by then."""
+        leaves = self._leaves
+        may: BoolArray = leaves.yields[jobs] & (leaves.end_us[jobs] <= at_us) & (at_us < leaves.at_us[jobs])
+        return may
+
+    def spared_us(self, jobs: IntArray) -> IntArray:
+        """Instant from which on the budgets of some allocated jobs may spare them."""
+        return self._leaves.end_us[jobs]
+
+    def spare(self, relied: frozenset[int]) -> list[int]:
+        """GPUs that every leaf has beyond its claim, less what promises rely on."""
+        left, jobs = self._surplus.copy(), self.problem.jobs
+        for job in relied:
+            left[int(jobs.leaf[job])] -= int(jobs.size[job])
+        return left
+
     def releases(self, jobs: IntArray, relied: frozenset[int] = frozenset()) -> IntArray:
         """Instant by which each of some allocated jobs has left; NEVER where nothing says so.
 
@@ -114,17 +131,12 @@ class Work:
         may = np.flatnonzero(self._leaves.yields[jobs])
         may = may[np.lexsort((jobs[may], end_us[may]))]
         leaf, size = self.problem.jobs.leaf[jobs[may]].tolist(), self.problem.jobs.size[jobs[may]].tolist()
-        spare: dict[int, int] = {}
-        for job in relied:
-            of = int(self.problem.jobs.leaf[job])
-            spare[of] = spare.get(of, self._surplus[of]) - int(self.problem.jobs.size[job])
-        gone = []
+        spare, gone = self.spare(relied), []
         for i, job, at, gpus in zip(may.tolist(), jobs[may].tolist(), leaf, size, strict=True):
-            left = spare.setdefault(at, self._surplus[at])
             if job in relied:
                 gone.append(i)
-            elif gpus <= left:
-                spare[at] = left - gpus
+            elif gpus <= spare[at]:
+                spare[at] -= gpus
                 gone.append(i)
         out[gone] = np.minimum(out[gone], end_us[gone])
         return out
@@ -216,24 +228,35 @@ class Nearby:
         return room
 
     def spared_for(self, job: int, gpus: IntArray, at_us: int) -> frozenset[int]:
-        """Work that has to leave before its timeout so that each node has so many GPUs for a job at an instant."""
-        on = self._stays.job[self._rows]
-        until_us = self._outlook.work.until_us(on)
-        spared = (self._release <= at_us) & (at_us < until_us)
-        if not spared.any():
+        """Work that has to leave before its timeout so that each node has so many GPUs for a job at an instant.
+
+        Whom budgets spare first, as far as they can beside what other promises rely on; ``gpus``: shape (n,).
+        """
+        outlook, jobs, on = self._outlook, self._outlook.problem.jobs, self._stays.job[self._rows]
+        may = outlook.work.may_be_spared(on, at_us)
+        if not may.any():
             return frozenset()
-        jobs = self._outlook.problem.jobs
-        held = self._sum(self._at[at_us < until_us], self._stays.gpus[self._rows[at_us < until_us]])
-        lacks = gpus - (self._outlook.problem.nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes])
+        there = at_us < outlook.work.until_us(on)
+        held = self._sum(self._at[there], self._stays.gpus[self._rows[there]])
+        lacks = gpus - (outlook.problem.nodes.healthy[self.nodes] - held - outlook.promised[self.nodes])
         if jobs.resources[job].any() or jobs.same_gpu_group[job]:
             lacks[:] = np.iinfo(np.int64).max  # where more than GPUs counts, whatever is spared may be needed
-        needed = set()
-        rows = np.flatnonzero(spared)
-        for row in rows[np.lexsort((on[rows], self._release[rows]))].tolist():  # whom budgets spare first
-            at = self._at[row]
-            if lacks[at] > 0:
+        needed, relied = set[int](), outlook.relied
+        spare, rows = outlook.work.spare(relied), np.flatnonzero(may)
+        rest = rows[np.lexsort((on[rows], outlook.work.spared_us(on[rows])))].tolist()
+        for must_fit in (True, False):
+            later = []
+            for row in rest:
+                who, at = int(on[row]), int(self._at[row])
+                leaf, size = int(jobs.leaf[who]), int(jobs.size[who])
+                counted = who in needed or who in relied
+                if lacks[at] <= 0 or (must_fit and not counted and size > spare[leaf]):
+                    later.append(row)
+                    continue
                 lacks[at] -= self._stays.gpus[self._rows[row]]
-                needed.add(int(on[row]))
+                needed.add(who)
+                spare[leaf] -= 0 if counted else size
+            rest = later
         return frozenset(needed)
 
     def earliest_us(self, job: int, before_us: int | None = None) -> int | None:

@@ -43,8 +43,13 @@ class Room(Protocol):
         """GPUs of every node that may be there at an instant; shape (N,)."""
         ...
 
-    def doubtful(self, nodes: IntArray, at_us: int) -> Mapping[int, Sequence[tuple[int, cp_model.IntVar]]]:
-        """Per node, (GPUs, literal) of what may still be there all the same, if the literal is true."""
+    def doubtful(
+        self, nodes: IntArray, at_us: int, whose: str = ""
+    ) -> Mapping[int, Sequence[tuple[int, cp_model.IntVar]]]:
+        """Per node, (GPUs, literal) of what may still be there all the same, if the literal is true.
+
+        ``whose``: for somebody who is promised nothing, and for whom alone the literals are.
+        """
         ...
 
     def promised_on(self, nodes: Sequence[int]) -> bool:
@@ -128,22 +133,26 @@ class _Rows:
 
     def __init__(self, ctx: ModelContext, gang: Gang) -> None:
         self._ctx, self._gang = ctx, gang
-        self._open: dict[bytes, tuple[_Slots, list[cp_model.IntVar]]] = {}
+        self._open: dict[tuple[bytes, str], tuple[_Slots, list[cp_model.IntVar]]] = {}
 
     def changed(self, nodes: IntArray, slots: _Slots) -> bool:
         """Whether a domain has other slots than when it was last asked to hold the gang."""
-        return nodes.tobytes() not in self._open or self._open[nodes.tobytes()][0] != slots
+        key = nodes.tobytes(), ""
+        return key not in self._open or self._open[key][0] != slots
 
     def hold(
-        self, chosen: cp_model.IntVar, at_us: int, where: Sequence[tuple[IntArray, _Slots]]
+        self, chosen: cp_model.IntVar, at_us: int, where: Sequence[tuple[IntArray, _Slots]], whose: str
     ) -> tuple[tuple[IntArray, cp_model.IntVar], ...]:
-        """Have one of some domains hold the gang by an instant if ``chosen``; returns the literal of each."""
+        """Have one of some domains hold the gang by an instant if ``chosen``; returns the literal of each.
+
+        ``whose``: as in :meth:`Room.doubtful`; who is asked about alone is in no row with those who are not.
+        """
         inside = []
         for i, (nodes, slots) in enumerate(where):
             name = f"{self._gang.label}@{at_us},{i}"
             var = chosen if len(where) == 1 else self._ctx.model.new_bool_var(name)
             inside.append((nodes, var))
-            key = nodes.tobytes()
+            key = nodes.tobytes(), whose
             before, by_then = self._open.get(key, (slots, []))
             if before != slots:
                 self._state(before, by_then)
@@ -168,12 +177,12 @@ class _News:
         self._ctx, self._gang, self._room = ctx, gang, room
         self._known: dict[int, object] = {}
 
-    def at(self, at_us: int, domains: Sequence[IntArray]) -> Sequence[IntArray]:
+    def at(self, at_us: int, domains: Sequence[IntArray], whose: str) -> Sequence[IntArray]:
         """Nodes of some domains with room by an instant that are not as they were before; the domains themselves where
         they are many."""
         nodes = np.unique(np.concatenate(domains))
         nodes = nodes[self._room.at(at_us)[nodes] >= self._gang.gpus]
-        doubtful = self._room.doubtful(nodes, at_us)
+        doubtful = self._room.doubtful(nodes, at_us, whose)
         fresh = []
         for n in nodes.tolist():
             state = self._state(n, at_us, doubtful.get(n, ()))
@@ -216,18 +225,22 @@ def cost_of_waiting(
     news, alone = _News(ctx, gang, room), gang.replicas == 1 and ctx.partition.split
     for step in choices:
         ctx.check_time()
+        # Who could start at once is promised nothing, and asked about alone, if anything is in doubt.
+        at_once = by_pool and step.at_us <= ctx.problem.now_us
+        alone_now = at_once and any(room.doubtful(nodes, step.at_us, gang.label) for nodes in gang.domains)
+        whose = gang.label if alone_now else ""
         for pool, domains in pools.items():
             told = by_pool and ctx.partition.fine
             # Whoever is held on a node whose state is that of an instant before could be held there by then.
-            options = news.at(step.at_us, domains) if told and alone else domains
-            where = _domains_with_room(ctx, gang, options, step.at_us, room, told=told)
+            options = news.at(step.at_us, domains, whose) if told and alone else domains
+            where = _domains_with_room(ctx, gang, options, step.at_us, room, whose, told=told)
             if where is not True and not by_pool:
                 # Where a domain has the slots it had before, waiting longer is for those who mind who else is held.
                 where = [(nodes, slots) for nodes, slots in where if rows.changed(nodes, slots)]
             if not where:
                 continue
             chosen = ctx.model.new_bool_var(f"{gang.label}@{step.at_us}" + (f"#{pool}" if len(pools) > 1 else ""))
-            inside = () if where is True else rows.hold(chosen, step.at_us, where)
+            inside = () if where is True else rows.hold(chosen, step.at_us, where, whose)
             held.append(Held(step.at_us, pool, chosen, inside))
             terms.append((step.cost, chosen))
             surely |= where is True
@@ -240,12 +253,15 @@ def cost_of_waiting(
 
 
 def slots_on(
-    ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room
+    ctx: ModelContext, nodes: IntArray, g: int, at_us: int, room: Room, whose: str = ""
 ) -> tuple[int, list[tuple[int, cp_model.IntVar]]]:
-    """Slots of g GPUs by an instant: what nobody can take, and terms for the nodes where starts, or doubts, can."""
+    """Slots of g GPUs by an instant: what nobody can take, and terms for the nodes where starts, or doubts, can.
+
+    ``whose``: as in :meth:`Room.doubtful`.
+    """
     at = room.at(at_us)
     have = at[nodes] // g
-    doubtful = room.doubtful(nodes, at_us)
+    doubtful = room.doubtful(nodes, at_us, whose)
     contested = ctx.contested(at_us)[nodes]
     const = int(have[~contested].sum())
     terms: list[tuple[int, cp_model.IntVar]] = []
@@ -270,7 +286,14 @@ def slots_on(
 
 
 def _domains_with_room(
-    ctx: ModelContext, gang: Gang, domains: Sequence[IntArray], at_us: int, room: Room, *, told: bool
+    ctx: ModelContext,
+    gang: Gang,
+    domains: Sequence[IntArray],
+    at_us: int,
+    room: Room,
+    whose: str,
+    *,
+    told: bool,
 ) -> list[tuple[IntArray, _Slots]] | Literal[True]:
     """Slots by an instant of the domains that may hold the gang then; True where one does whatever starts.
 
@@ -282,7 +305,7 @@ def _domains_with_room(
     for nodes in domains:
         if int(slots_of[nodes].sum()) < gang.replicas:
             continue
-        const, terms = slots_on(ctx, nodes, gang.gpus, at_us, room)
+        const, terms = slots_on(ctx, nodes, gang.gpus, at_us, room, whose)
         if const + sum(min(0, x) for x, _ in terms) >= gang.replicas and not told:
             return True
         out.append((nodes, _Slots(const, tuple((var.index, x) for x, var in terms), dot(terms) + const)))

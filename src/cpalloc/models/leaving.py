@@ -53,7 +53,7 @@ class RoomAt:
         self._waits: dict[Hold, cp_model.IntVar] = {}
         self._promised: IntArray = np.zeros(len(problem.nodes.names), dtype=np.int64)
         self._at: dict[int, IntArray] = {}
-        self._literals: dict[int, cp_model.IntVar] = {}
+        self._literals: dict[str, dict[int, cp_model.IntVar]] = {}
         self._here: dict[bytes, list[_Runs]] = {}
         self._scarce = self._spared_by_few()
 
@@ -128,13 +128,17 @@ class RoomAt:
             np.subtract.at(left, node[beyond], gpus[beyond])
         return self._at[at_us]
 
-    def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
+    def doubtful(self, nodes: IntArray, at_us: int, whose: str = "") -> dict[int, list[tuple[int, cp_model.IntVar]]]:
         """Per node, (GPUs, literal: it stays) of work that leaves by an instant only if its budget can spare it, or if
-        it is preempted. What budgets spare is counted over all promises together: they spare nothing twice."""
-        return self.doubtful_beside((), nodes, at_us)
+        it is preempted.
+
+        What budgets spare is counted over all promises together: they spare nothing twice. ``whose``: for somebody
+        who is promised nothing, for whom it is counted apart.
+        """
+        return self.doubtful_beside((), nodes, at_us, whose)
 
     def doubtful_beside(
-        self, without: Collection[Hold], nodes: IntArray, at_us: int
+        self, without: Collection[Hold], nodes: IntArray, at_us: int, whose: str = ""
     ) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
         """:meth:`doubtful` with all promises but some."""
         on, out = set(nodes.tolist()), defaultdict(list)
@@ -144,7 +148,7 @@ class RoomAt:
                     out[n].append((gpus, waits))
         for row in self._in_doubt(nodes):
             if row.spared_us <= at_us < row.until_us and row.job in self._scarce:
-                literal: cp_model.IntVar = self._stays_literals()[row.job]
+                literal: cp_model.IntVar = self._stays_literals(whose)[row.job]
             elif row.open and at_us < row.spared_us:
                 literal = cast(cp_model.IntVar, self._ctx.e[row.job].negated())
             else:
@@ -163,15 +167,15 @@ class RoomAt:
         """Whether some GPUs of some nodes are taken for promised, although work may be there."""
         return bool(self._promised[list(nodes)].any()) or any(n in h.nodes for h in self._waits for n in nodes)
 
-    def _stays_literals(self) -> dict[int, cp_model.IntVar]:
+    def _stays_literals(self, whose: str) -> dict[int, cp_model.IntVar]:
         """Whether work that budgets may not be able to spare stays: Σ size · (1 − stays − preempted) ≤ spare."""
-        if not self._literals:
-            ctx, jobs, literals = self._ctx, self.problem.jobs, self._literals
+        if whose not in self._literals:
+            ctx, jobs, literals = self._ctx, self.problem.jobs, self._literals.setdefault(whose, {})
             known: dict[int, int] = defaultdict(int)
             terms: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
             for job in sorted(self._scarce):
                 leaf, size = int(jobs.leaf[job]), int(jobs.size[job])
-                stays = literals[job] = ctx.model.new_bool_var(f"stays{job}")
+                stays = literals[job] = ctx.model.new_bool_var(f"stays{job},{whose}")
                 known[leaf] += size
                 terms[leaf].append((size, stays))
                 if job in ctx.e:
@@ -179,7 +183,7 @@ class RoomAt:
                     ctx.model.add_bool_or([stays.negated(), ctx.e[job].negated()])
             for leaf, row in terms.items():
                 ctx.model.add(dot(row) + self._spare.of(leaf) >= known[leaf])
-        return self._literals
+        return self._literals[whose]
 
 
 class RoomBeside:
@@ -192,9 +196,9 @@ class RoomBeside:
         """GPUs of every node that may be there at an instant; shape (N,)."""
         return self._room.at_beside(self._without, at_us)
 
-    def doubtful(self, nodes: IntArray, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
+    def doubtful(self, nodes: IntArray, at_us: int, whose: str = "") -> dict[int, list[tuple[int, cp_model.IntVar]]]:
         """As for everybody, but for these promises."""
-        return self._room.doubtful_beside(self._without, nodes, at_us)
+        return self._room.doubtful_beside(self._without, nodes, at_us, whose)
 
     def promised_on(self, nodes: Sequence[int]) -> bool:
         """Whether some GPUs of some nodes are taken for promised, although work may be there."""

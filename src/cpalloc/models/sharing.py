@@ -61,16 +61,19 @@ def _share_on(ctx: ModelContext, rows: Sequence[_Row], nodes: IntArray, room: Ro
     sizes = sorted({gang.gpus for gang in among})
     for g in sizes:
         ctx.check_time()
-        at_once = [(gang.replicas * (gang.gpus // g), var) for gang, var in able if gang.gpus >= g]
-        # More are held by every later instant: as long as the slots are the same the last row says what all of them do.
-        last: dict[object, tuple[list[tuple[int, cp_model.IntVar]], Linear]] = {}
-        for at_us in instants:
-            if taken := _taken(here, g, at_us):
-                const, terms = slots_on(ctx, nodes, g, at_us, room)
-                last[const, tuple((x, var.index) for x, var in terms)] = taken, dot(terms) + const
-        for taken, slots in last.values():
-            for beside in [[one] for one in at_once] or [[]]:
-                ctx.model.add(dot([*taken, *beside]) <= slots)
+        at_once = [(gang.label, [(gang.replicas * (gang.gpus // g), var)]) for gang, var in able if gang.gpus >= g]
+        stated = set[object]()
+        for whose, beside in [*at_once, ("", [])]:
+            # More are held by every later instant: while the slots are the same the last row says what all of them do.
+            last: dict[object, tuple[list[tuple[int, cp_model.IntVar]], Linear]] = {}
+            for at_us in instants:
+                if taken := _taken(here, g, at_us):
+                    const, terms = slots_on(ctx, nodes, g, at_us, room, whose)
+                    last[const, tuple((x, var.index) for x, var in terms)] = taken, dot(terms) + const
+            for key, (taken, slots) in last.items():
+                if beside or key not in stated:
+                    ctx.model.add(dot([*taken, *beside]) <= slots)
+            stated |= last.keys()
     if ctx.partition.fine:
         for g, larger in combinations(sizes, 2):
             if larger % g == 0:

@@ -169,7 +169,9 @@ class BaseRoom:
             self._at[at_us] = count[room.first[1:]] - count[room.first[:-1]]
         return self._at[at_us]
 
-    def doubtful(self, nodes: IntArray, at_us: int) -> Mapping[int, Sequence[tuple[int, cp_model.IntVar]]]:
+    def doubtful(
+        self, nodes: IntArray, at_us: int, whose: str = ""
+    ) -> Mapping[int, Sequence[tuple[int, cp_model.IntVar]]]:
         """Nothing is in doubt: whether an owner would yield is the policy's business."""
         return {}
 
