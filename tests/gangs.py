@@ -7,8 +7,9 @@ from dataclasses import replace
 from random import Random
 
 from builders import HOUR, Node, Running
+from cpalloc.metrics.reservations import reserve
 from cpalloc.models.objectives.delay import delay_of
-from cpalloc.problem.problem import Decision, Problem
+from cpalloc.problem.problem import Decision, Hold, Problem
 
 
 def until(node: str, hours: int, gpus: int = 8) -> Running:
@@ -36,3 +37,9 @@ def gangs(p: Problem) -> list[int]:
 def delay(p: Problem, d: Decision) -> int:
     """GPU-seconds that the blocked jobs of a decision wait."""
     return sum(delay_of(p, d, j) for j in d.blocked)
+
+
+def in_turn(p: Problem, d: Decision, jobs: Sequence[int], kept: Sequence[Hold] = ()) -> Decision:
+    """A decision with its promises, given one after the other."""
+    holds, blocked = reserve(p, d, kept=kept, jobs=jobs)
+    return replace(d, reservations=holds, blocked=blocked)

@@ -9,17 +9,32 @@ import pytest
 
 from builders import HOUR, Budget, Node, Pending, Running, hold, job_at, problem
 from cpalloc.generate import GeneratorConfig, generate
-from cpalloc.metrics.outlook import Nearby, Outlook
+from cpalloc.metrics.outlook import Fit, Nearby, Outlook
+from cpalloc.metrics.reservations import renew
 from cpalloc.problem.compile import compile_round
-from cpalloc.problem.problem import US, JobState, Mode, Problem, status_quo
+from cpalloc.problem.problem import US, Hold, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import NEVER, release_us
 from cpalloc.solver.greedy import greedy
 
 OVER = Budget("over", charged=2000)
 
 
-def everywhere(told: Problem) -> Nearby:
-    return Outlook(told, status_quo(told)).over(np.arange(len(told.nodes.names)))
+def everywhere(told: Problem, spared: frozenset[int] = frozenset()) -> Nearby:
+    return Outlook(told, status_quo(told)).over(np.arange(len(told.nodes.names)), spared)
+
+
+def earliest_us(nearby: Nearby, job: int) -> int | None:
+    fit = nearby.earliest(job)
+    return None if fit is None else fit.at_us
+
+
+def relied_on(told: Problem, promised: Hold) -> set[str]:
+    """Names of the jobs that a promise relies on, renewed on its nodes by its instant; it is earlier if it can be."""
+    outlook = Outlook(told, status_quo(told))
+    kept = renew(outlook, promised)
+    assert kept is not None
+    assert outlook.relied == kept.relies_on
+    return {told.jobs.ids[j] for j in outlook.relied}
 
 
 def in_s(told: Problem, instants_us: np.ndarray) -> list[float]:
@@ -40,9 +55,14 @@ def test_protections_end_and_timeouts_come() -> None:
     )
     nearby, gang = everywhere(told), job_at(told, "gang")
     assert in_s(told, nearby.instants) == [0, HOUR, 2 * HOUR]
-    assert [nearby.slots(gang, t).tolist() for t in nearby.instants.tolist()] == [[0, 0, 0], [2, 0, 0], [2, 2, 0]]
-    assert nearby.earliest_us(gang) == told.now_us + 2 * HOUR * US
-    ready_us = nearby.ready_us(gang, np.array([2, 2, 0]), told.now_us + 2 * HOUR * US)
+    hopefully = [nearby.slots(gang, t, hopefully=True).tolist() for t in nearby.instants.tolist()]
+    assert hopefully == [[0, 0, 0], [2, 0, 0], [2, 2, 0]]
+    assert [nearby.slots(gang, t).tolist() for t in nearby.instants.tolist()] == [[0, 0, 0], [0, 0, 0], [0, 2, 0]]
+    assert nearby.in_doubt(told.now_us) == []
+    assert nearby.in_doubt(told.now_us + HOUR * US) == [(job_at(told, "ends"), 0, 6)]
+    fit = nearby.earliest(gang)
+    assert fit == Fit(told.now_us + 2 * HOUR * US, frozenset([job_at(told, "ends")]))
+    ready_us = everywhere(told, fit.spared).ready_us(gang, np.array([2, 2, 0]), told.now_us + 2 * HOUR * US)
     assert in_s(told, ready_us) == [HOUR, 2 * HOUR, 0]
 
 
@@ -57,9 +77,10 @@ def test_a_budget_gives_back_only_what_is_over_its_claim() -> None:
         budgets=[Budget("over", charged=2000, claim=4), Budget("x")],
     )
     nearby = everywhere(told)
-    assert in_s(told, nearby.instants) == [0, HOUR]  # n2's comes first, and then nothing is left to give
-    assert nearby.earliest_us(job_at(told, "next")) == told.now_us + HOUR * US
-    assert nearby.earliest_us(job_at(told, "both")) is None
+    assert in_s(told, nearby.instants) == [0, HOUR, 2 * HOUR]
+    assert nearby.earliest(job_at(told, "next")) == Fit(told.now_us + HOUR * US, frozenset([job_at(told, "n2")]))
+    assert nearby.earliest(job_at(told, "both")) is None  # each would be spared, but not both
+    assert nearby.slots(job_at(told, "both"), told.now_us + 2 * HOUR * US, hopefully=True).tolist() == [1, 1]
 
 
 def two_to_spare(free: int = 0) -> Problem:
@@ -81,34 +102,36 @@ def test_a_budget_spares_nothing_twice() -> None:
     told = two_to_spare()
     outlook, second = Outlook(told, status_quo(told)), np.array([1])
     b = job_at(told, "b")
-    promised = hold(told, "a", {"n1": 5}, in_s=HOUR)
-    assert outlook.over(second).earliest_us(b) == told.now_us + HOUR * US
-    outlook.book(promised)
-    assert outlook.relied == {job_at(told, "r1")}
-    assert outlook.over(second).earliest_us(b) == told.now_us + 9 * HOUR * US
+    assert earliest_us(outlook.over(second), b) == told.now_us + HOUR * US
+    promised = renew(outlook, hold(told, "a", {"n1": 5}, in_s=HOUR))
+    assert promised is not None
+    assert outlook.relied == promised.relies_on == {job_at(told, "r1")}
+    assert earliest_us(outlook.over(second), b) == told.now_us + 9 * HOUR * US
     outlook.unbook(promised)
     assert outlook.relied == frozenset()
-    assert outlook.over(second).earliest_us(b) == told.now_us + HOUR * US
+    assert earliest_us(outlook.over(second), b) == told.now_us + HOUR * US
 
 
-@pytest.mark.parametrize(
-    ("free", "in_s", "relied"), [(3, HOUR, {"r1"}), (5, HOUR, set()), (0, 9 * HOUR, set()), (0, HOUR // 2, set())]
-)
+@pytest.mark.parametrize(("free", "in_s", "relied"), [(3, HOUR, {"r1"}), (5, HOUR, set()), (3, 9 * HOUR, {"r1"})])
 def test_a_promise_relies_on_no_more_than_it_needs(free: int, in_s: int, relied: set[str]) -> None:
-    # With 5 GPUs free beside it, or once it is gone by its timeout, nothing has to be spared; nor can it be protected.
+    # With 5 GPUs free beside it nothing has to be spared.
     told = two_to_spare(free)
-    outlook = Outlook(told, status_quo(told))
-    outlook.book(hold(told, "a", {"n1": 5}, in_s=in_s))
-    assert {told.jobs.ids[j] for j in outlook.relied} == relied
+    assert relied_on(told, hold(told, "a", {"n1": 5}, in_s=in_s)) == relied
+
+
+def test_what_cannot_be_spared_is_not_promised_before_its_timeout() -> None:
+    told = two_to_spare()
+    told = replace(told, budgets=replace(told.budgets, claim=told.budgets.claim + 1))  # 7 to spare, of 8
+    assert renew(Outlook(told, status_quo(told)), hold(told, "a", {"n1": 5}, in_s=HOUR)) is None
+    assert relied_on(told, hold(told, "a", {"n1": 5}, in_s=9 * HOUR)) == set()
 
 
 @pytest.mark.parametrize(
     ("claim", "gpus", "relied"),
     [
-        (4, {"n1": 4, "n2": 4}, {"a", "c"}),  # 6 GPUs to spare: 4 for n1, and b does not fit beside that
-        (0, {"n1": 4, "n2": 4}, {"a", "b"}),
-        (8, {"n2": 4}, {"c"}),  # 2 to spare
-        (8, {"n2": 8}, {"b", "c"}),  # whoever was promised that relies on it, to spare or not
+        (2, {"n1": 4, "n2": 4}, {"a", "b"}),
+        (4, {"n1": 4, "n2": 4}, {"a", "c"}),  # 6 GPUs to spare: a takes 4 of them, and then only c can go
+        (8, {"n2": 4}, {"c"}),  # 2 to spare, beside 2 that are free
     ],
 )
 def test_a_promise_relies_on_what_can_be_spared_together(claim: int, gpus: dict[str, int], relied: set[str]) -> None:
@@ -120,18 +143,16 @@ def test_a_promise_relies_on_what_can_be_spared_together(claim: int, gpus: dict[
             replace(run, name="b", at="n2"),
             replace(run, name="c", at="n2", gpus=2, protected_s=HOUR),
             Running("stays", budget="x", at="n1", gpus=4, mode="allocated"),
-            Pending("gang", budget="x", gpus=4, replicas=2),
+            Pending("gang", budget="x", gpus=2, replicas=sum(gpus.values()) // 2),
         ],
         budgets=[Budget("x", claim=8), Budget("y", charged=2000, claim=claim)],
     )
-    outlook = Outlook(told, status_quo(told))
-    outlook.book(hold(told, "gang", gpus, in_s=2 * HOUR))
-    assert {told.jobs.ids[j] for j in outlook.relied} == relied
+    assert relied_on(told, hold(told, "gang", gpus, in_s=2 * HOUR)) == relied
 
 
 def test_who_leaves_by_its_timeout_is_relied_on_by_nobody() -> None:
-    # y can spare 6 GPUs. By the order of its protections old and its first job of 4 would use them up; but that one is
-    # gone by its timeout when the gang begins, which needs the other two gone as well.
+    # y can spare 6 GPUs, which its first job of 4 does not need to use up: it is gone by its timeout when the gang
+    # begins, and the other two are spared.
     run = Running("", budget="y", at="n1", gpus=2, mode="allocated")
     told = problem(
         nodes=[Node("n1")],
@@ -144,16 +165,77 @@ def test_who_leaves_by_its_timeout_is_relied_on_by_nobody() -> None:
         budgets=[Budget("x", claim=8), Budget("y", charged=2000, claim=2)],
     )
     outlook = Outlook(told, status_quo(told))
-    outlook.book(hold(told, "a", {"n1": 8}, in_s=3 * HOUR))
-    assert {told.jobs.ids[j] for j in outlook.relied} == {"last", "old"}
+    kept = renew(outlook, hold(told, "a", {"n1": 8}, in_s=9 * HOUR))
+    assert kept is not None
+    assert kept.starts_us == told.now_us + 3 * HOUR * US
+    assert {told.jobs.ids[j] for j in kept.relies_on} == {"last", "old"}
 
 
-def test_where_more_than_gpus_counts_a_promise_may_rely_on_all_that_is_spared() -> None:
-    told = two_to_spare(5)
-    told = replace(told, jobs=replace(told.jobs, same_gpu_group=told.jobs.same_gpu_group | True))
-    outlook = Outlook(told, status_quo(told))
-    outlook.book(hold(told, "a", {"n1": 5}, in_s=HOUR))
-    assert outlook.relied == {job_at(told, "r1")}
+def test_of_a_domain_those_leave_who_are_where_the_gang_goes() -> None:
+    # y can spare one of its jobs. The first whose protection ends is on a node with somebody who stays.
+    run = Running("", budget="y", gpus=4, mode="allocated")
+    told = problem(
+        nodes=[Node("n1"), Node("n2"), Node("n3")],
+        jobs=[
+            replace(run, name="beside", at="n1"),
+            Running("stays", budget="x", at="n1", gpus=4, mode="allocated"),
+            replace(run, name="alone", at="n2", protected_s=HOUR),
+            replace(run, name="later", at="n3", protected_s=2 * HOUR),
+            Pending("gang", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", claim=12), Budget("y", charged=2000, claim=8)],
+    )
+    fit = everywhere(told).earliest(job_at(told, "gang"))
+    assert fit == Fit(told.now_us + HOUR * US, frozenset([job_at(told, "alone")]))
+
+
+def test_who_wants_nodes_to_itself_needs_all_who_are_on_them_gone() -> None:
+    run = Running("", budget="y", gpus=4, mode="allocated", protected_s=HOUR)
+    told = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            replace(run, name="half", at="n1"),
+            *(replace(run, name=f"other{i}", at="n2", protected_s=0) for i in (1, 2)),
+            Pending("gang", budget="x", gpus=4, exclusive=True),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=2000, claim=8)],
+    )
+    # 4 GPUs to spare: enough for n1, of which half is free, and not for n2.
+    fit = everywhere(told).earliest(job_at(told, "gang"))
+    assert fit == Fit(told.now_us + HOUR * US, frozenset([job_at(told, "half")]))
+
+
+def test_what_only_gpus_would_allow_is_not_promised() -> None:
+    # 2 GPUs to spare: by number whoever goes makes room for 4 beside 2 that are free, in one group only high does.
+    run = Running("", budget="y", gpus=2, mode="allocated", age_s=0, timeout_s=9 * HOUR)
+    told = problem(
+        nodes=[Node("n1", groups=(range(4), range(4, 8)))],
+        jobs=[
+            replace(run, name="low", at=[("n1", [0, 1])]),
+            replace(run, name="mid", at=[("n1", [2, 3])], protected_s=HOUR),
+            replace(run, name="high", at=[("n1", [5, 6])], protected_s=2 * HOUR),
+            Pending("gang", budget="x", gpus=4, same_gpu_group=True),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=2000, claim=4)],
+    )
+    assert earliest_us(everywhere(told), job_at(told, "gang")) == told.now_us + 9 * HOUR * US
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_where_more_than_gpus_counts_a_promise_may_rely_on_all_that_is_spared(grouped: bool) -> None:
+    # The job on the second group would have to stay for a free group of two GPUs, were they in one group.
+    run = Running("", budget="y", gpus=2, mode="allocated")
+    told = problem(
+        nodes=[Node("n1", gpus=8, groups=(range(4), range(4, 8)))],
+        jobs=[
+            replace(run, name="low", at=[("n1", [1, 2])]),
+            replace(run, name="high", at=[("n1", [5, 6])]),
+            Pending("gang", budget="x", gpus=4, same_gpu_group=grouped),
+        ],
+        budgets=[Budget("x", claim=8), Budget("y", charged=2000)],
+    )
+    relied = {"low", "high"} if grouped else set()
+    assert relied_on(told, hold(told, "gang", {"n1": 4}, in_s=HOUR)) == relied
 
 
 def test_of_several_jobs_on_a_node_those_are_relied_on_that_are_spared_first() -> None:
@@ -166,9 +248,7 @@ def test_of_several_jobs_on_a_node_those_are_relied_on_that_are_spared_first() -
         ],
         budgets=[Budget("x", claim=8), Budget("y", charged=2000)],
     )
-    outlook = Outlook(told, status_quo(told))
-    outlook.book(hold(told, "a", {"n1": 6}, in_s=5 * HOUR))
-    assert {told.jobs.ids[j] for j in outlook.relied} == {"r1", "r2"}  # two GPUs are free
+    assert relied_on(told, hold(told, "a", {"n1": 6}, in_s=5 * HOUR)) == {"r1", "r2"}  # two GPUs are free
 
 
 def test_groups_promises_and_exclusive_nodes_narrow_it() -> None:
@@ -199,13 +279,19 @@ def test_earliest_and_ready_are_the_first_instants_of_all(seed: int) -> None:
     instants = nearby.instants.tolist()
     assert len(instants) > 3
     for job in np.flatnonzero(told.jobs.state == JobState.PENDING).tolist():
-        slots = np.array([nearby.slots(job, t) for t in instants])
+        fit = nearby.earliest(job)
+        hoped = np.array([nearby.slots(job, t, hopefully=True).sum() for t in instants]) >= told.jobs.replicas[job]
+        assert fit is not None or not hoped.any()  # here budgets over their share claim nothing, and may spare all
+        if fit is None:
+            continue
+        assert fit.at_us == instants[int(np.flatnonzero(hoped)[0])]
+        spared = everywhere(told, fit.spared)
+        slots = np.array([spared.slots(job, t) for t in instants])
         able = np.flatnonzero(slots.sum(axis=1) >= told.jobs.replicas[job])
-        assert nearby.earliest_us(job) == (instants[able[0]] if len(able) else None)
-        if len(able):
-            count = slots[able[0]]
-            first = [instants[int(np.flatnonzero(slots[:, n] >= count[n])[0])] for n in range(len(count))]
-            assert nearby.ready_us(job, count, instants[able[0]]).tolist() == first
+        assert fit.at_us == instants[able[0]]
+        count = slots[able[0]]
+        first = [instants[int(np.flatnonzero(slots[:, n] >= count[n])[0])] for n in range(len(count))]
+        assert spared.ready_us(job, count, fit.at_us).tolist() == first
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -219,5 +305,4 @@ def test_a_job_looked_at_alone_leaves_when_its_release_says(seed: int) -> None:
     for decision in (status_quo(told), greedy(told)):
         outlook = Outlook(told, decision)
         for job in np.flatnonzero(decision.mode == Mode.ALLOCATED).tolist():
-            (at_us,) = outlook.work.releases(np.array([job])).tolist()
-            assert at_us == min(NEVER, release_us(told, decision, job))
+            assert outlook.work.spared_us(np.array([job])).tolist() == [min(NEVER, release_us(told, decision, job))]

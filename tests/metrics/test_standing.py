@@ -60,11 +60,12 @@ def wait(told: Problem, holds: Sequence[Hold]) -> int:
 
 
 def fits(told: Problem, holds: Sequence[Hold]) -> bool:
-    """Whether each gang, when it begins, has its GPUs beside what still runs there and the promises begun before."""
+    """Whether each gang, when it begins, has its GPUs beside what still runs there and the promises begun before, and
+    budgets can spare together all whom the promises rely on."""
     outlook, jobs = Outlook(told, status_quo(told)), told.jobs
     for h in sorted(holds, key=lambda h: h.starts_us):
         nodes, gpus = np.array(h.nodes), np.array(h.gpus)
-        slots = outlook.over(nodes).slots(h.job, h.starts_us)
+        slots = outlook.over(nodes, h.relies_on).slots(h.job, h.starts_us)
         suit = told.eligibility[jobs.eligibility[h.job], nodes].all() and len(set(told.nodes.pool[nodes])) == 1
         inside = (told.topology.domain_of[h.level, nodes] == h.domain).all() and h.level == jobs.required_level[h.job]
         if not (suit and inside and sum(h.gpus) == jobs.size[h.job]):
@@ -72,7 +73,7 @@ def fits(told: Problem, holds: Sequence[Hold]) -> bool:
         if (slots * jobs.gpus_per_replica[h.job] < gpus).any():
             return False
         book(outlook, h)
-    return True
+    return bool((outlook.work.spare(outlook.relied) >= 0).all())
 
 
 def no_later(after: Sequence[Hold], before: Sequence[Hold]) -> bool:
@@ -169,17 +170,18 @@ def any_promises(rng: Random, told: Problem) -> tuple[Hold, ...]:
     for job in rng.sample(waiting := np.flatnonzero(jobs.rank >= 0).tolist(), len(waiting)):
         domains = told.topology.domain_of[jobs.required_level[job]]
         nearby = outlook.over(np.flatnonzero(domains == rng.choice(domains.tolist())))
-        first_us = nearby.earliest_us(job)
-        later = [t for t in nearby.instants.tolist() if first_us is not None and t >= first_us and t > told.now_us]
-        if not later:
+        fit = nearby.earliest(job)
+        later = [t for t in nearby.instants.tolist() if fit is not None and t >= fit.at_us and t > told.now_us]
+        if fit is None or not later:
             continue
         at_us, left, gpus = rng.choice(later), int(jobs.replicas[job]), {}
-        slots = list(zip(nearby.nodes.tolist(), nearby.slots(job, at_us).tolist(), strict=True))
+        spared = outlook.over(nearby.nodes, fit.spared)
+        slots = list(zip(nearby.nodes.tolist(), spared.slots(job, at_us).tolist(), strict=True))
         for n, most in rng.sample(slots, len(slots)):
             if count := min(left, most):
                 gpus[told.nodes.names[n]], left = count * int(jobs.gpus_per_replica[job]), left - count
         in_s = (at_us - told.now_us) // US + rng.choice([0, HOUR // 2])
-        out.append(book(outlook, hold(told, jobs.ids[job], gpus, in_s=in_s)))
+        out.append(book(outlook, replace(hold(told, jobs.ids[job], gpus, in_s=in_s), relies_on=fit.spared)))
     return tuple(sorted(out, key=lambda h: int(jobs.rank[h.job])))
 
 

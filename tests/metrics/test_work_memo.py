@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from builders import HOUR, Budget, Node, Pending, Running, decide, job_at, problem
-from cpalloc.metrics.outlook import MOST_REMEMBERED, Outlook, Work
+from cpalloc.metrics.outlook import Outlook
 from cpalloc.metrics.reservations import pools_of, reserve, soonest
+from cpalloc.metrics.work import MOST_REMEMBERED, Work
 from cpalloc.problem.problem import US, Action, Decision, IntArray, JobState, Mode, Problem, status_quo
 from cpalloc.problem.releases import NEVER
 from cpalloc.solver.greedy import greedy
@@ -53,14 +54,16 @@ def questions(p: Problem) -> Iterator[Question]:
 
 def releases(p: Problem, decision: Decision) -> Any:
     work, runs = Work.after(p, decision), np.flatnonzero(decision.mode == Mode.ALLOCATED)
-    return work.releases(runs).tolist(), [work.releases(runs[i : i + 1]).tolist() for i in range(len(runs))]
+    return work.until_us(runs).tolist(), work.spared_us(runs).tolist(), work.spare(frozenset()).tolist()
 
 
 def nearby(p: Problem, decision: Decision, nodes: IntArray, pending: Sequence[int]) -> Any:
     there = Outlook(p, decision).over(nodes)
     instants = there.instants.tolist()
-    slots = [there.slots(j, t).tolist() for j in pending for t in instants]
-    return instants, [there.room(t).tolist() for t in instants], slots, [there.earliest_us(j) for j in pending]
+    both = (False, True)
+    slots = [there.slots(j, t, hopefully=hope).tolist() for j in pending for t in instants for hope in both]
+    rooms = [there.room(t, hopefully=hope).tolist() for t in instants for hope in both]
+    return instants, rooms, slots, [there.in_doubt(t) for t in instants], [there.earliest(j) for j in pending]
 
 
 def where(p: Problem, decision: Decision, job: int, pools: Sequence[int]) -> Any:
@@ -145,9 +148,9 @@ def held(**terms: Any) -> Problem:
 
 
 def instants_h(p: Problem, decision: Decision, *nodes: int) -> list[float]:
-    """Hours until work on some nodes leaves."""
-    nearby = Outlook(p, decision).over(np.array(nodes))
-    return [(t - p.now_us) / US / HOUR for t in nearby.instants.tolist()]
+    """Hours until work on some nodes leaves if its budget spares it."""
+    leaves_us = Work.after(p, decision).over(np.array(nodes)).hopefully_us
+    return sorted({0, *((t - p.now_us) / US / HOUR for t in leaves_us.tolist() if t < NEVER)})
 
 
 def test_decisions_that_differ_in_one_promotion_are_told_apart() -> None:
@@ -156,9 +159,9 @@ def test_decisions_that_differ_in_one_promotion_are_told_apart() -> None:
     gang = job_at(p, "gang")
     for _ in range(2):
         assert instants_h(p, quo, 0) == [0]  # past its protection, and the budget can spare 4 of its 12
-        assert Outlook(p, quo).over(np.array([0])).slots(gang, p.now_us).tolist() == [1]
+        assert Outlook(p, quo).over(np.array([0])).slots(gang, p.now_us, hopefully=True).tolist() == [1]
         assert instants_h(p, promoted, 0) == [0, 4]
-        assert Outlook(p, promoted).over(np.array([0])).slots(gang, p.now_us).tolist() == [0]
+        assert Outlook(p, promoted).over(np.array([0])).slots(gang, p.now_us, hopefully=True).tolist() == [0]
 
 
 def test_of_two_decisions_that_hold_the_same_work_only_what_is_promoted_just_now_stays() -> None:
@@ -168,8 +171,8 @@ def test_of_two_decisions_that_hold_the_same_work_only_what_is_promoted_just_now
     as_if = replace(promoted, promoted=np.zeros(len(p.jobs), dtype=np.bool_))
     at = {job_at(p, "lent"), job_at(p, "ends")}
     for decision in (promoted, as_if, promoted):
-        expected = Work(fresh(p), decision).releases(np.array(sorted(at)))
-        assert Work.after(p, decision).releases(np.array(sorted(at))).tolist() == expected.tolist()
+        expected = Work(fresh(p), decision).spared_us(np.array(sorted(at)))
+        assert Work.after(p, decision).spared_us(np.array(sorted(at))).tolist() == expected.tolist()
     assert instants_h(p, promoted, 0) != instants_h(p, as_if, 0)
 
 
@@ -190,9 +193,9 @@ def test_decisions_that_differ_in_one_preemption_of_allocated_work_are_told_apar
     quo, less = decide(p), decide(p, preempt=["ends"])
     for _ in range(2):
         # With 8 GPUs left of a claim of 4 the other one cannot be spared any more.
-        releases = [int(Outlook(p, d).work.releases(np.array([job_at(p, "stays")]))[0]) for d in (quo, less)]
-        assert releases == [p.now_us, NEVER]
-        assert Outlook(p, less).over(np.array([1])).room(p.now_us).tolist() == [0]
+        leaves_us = [int(Outlook(p, d).work.spared_us(np.array([job_at(p, "stays")]))[0]) for d in (quo, less)]
+        assert leaves_us == [p.now_us, NEVER]
+        assert Outlook(p, less).over(np.array([1])).room(p.now_us, hopefully=True).tolist() == [0]
 
 
 def test_who_is_lent_what_makes_no_other_work() -> None:

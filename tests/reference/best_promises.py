@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from cpalloc.metrics.outlook import Outlook
 from cpalloc.models.objectives.delay import places
-from cpalloc.problem.problem import US, Action, Decision, IntArray, Problem
+from cpalloc.problem.problem import US, Action, Decision, IntArray, Mode, Problem
 
 
 def room_for(p: Problem, job: int, room: IntArray) -> bool:
@@ -41,12 +42,12 @@ class Best:
     """The least delay there is of some gangs, by trying everything.
 
     Each is held from an instant on, or can start at once beside all promises, or has no room beside them, ever. Nobody
-    is promised what it could have at once.
+    is promised what it could have at once. ``spared``: jobs that leave as soon as their budgets may spare them.
     """
 
-    def __init__(self, p: Problem, d: Decision, jobs: Sequence[int]) -> None:
+    def __init__(self, p: Problem, d: Decision, jobs: Sequence[int], spared: frozenset[int] = frozenset()) -> None:
         every = np.arange(len(p.nodes.names))
-        nearby = Outlook(p, d).over(every)
+        nearby = Outlook(p, d).over(every, spared)
         self.p, self.jobs = p, [j for j in jobs if d.action[j] == Action.WAIT]
         self.room = {t: nearby.room(t) for t in nearby.instants.tolist()}
         self.now, self.last = self.room[p.now_us], self.room[int(nearby.instants[-1])]
@@ -92,3 +93,12 @@ class Best:
             ):
                 self._try(i + 1, among, able, none)
         self._try(i + 1, held, able, (*none, job))
+
+
+def least_of_all(p: Problem, d: Decision, jobs: Sequence[int]) -> int:
+    """The least delay there is, whomever budgets spare of all they can spare together."""
+    work = Outlook(p, d).work
+    runs = np.flatnonzero(d.mode == Mode.ALLOCATED)
+    may = runs[work.spared_us(runs) < work.until_us(runs)].tolist()
+    some = (frozenset(spared) for n in range(len(may) + 1) for spared in combinations(may, n))
+    return min(Best(p, d, jobs, spared).least for spared in some if (work.spare(spared) >= 0).all())

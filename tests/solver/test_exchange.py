@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from builders import Budget, Node, Pending, Running, Where, decide, job_at, problem
+from builders import HOUR, Budget, Node, Pending, Running, Where, decide, hold, job_at, problem
 from cpalloc.models.constraints.preemption import victims
 from cpalloc.problem.problem import Decision, Problem
 from cpalloc.solver.exchange import give_to_others
@@ -130,6 +131,28 @@ def test_another_pool_is_no_place_to_go() -> None:
     p = contest({}, {}, n2={"pool": "a100"})
     d = start(p, own="n1", other="n2")
     assert give_to_others(p, d) is d
+
+
+@pytest.mark.parametrize(
+    ("terms", "moves"), [({}, False), ({"timeout_s": 2 * HOUR}, True), ({"priority": 2}, True)], ids=str
+)
+def test_nobody_goes_where_a_promise_is_in_the_way(terms: dict[str, Any], moves: bool) -> None:
+    # n1 is kept for a gang from 2 h on: for who leaves by then, or ranks higher, it is a place to go.
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("v", budget="y", at="n1", gpus=8),
+            Pending("gang", budget="z", gpus=8),
+            Pending("own", budget="y", gpus=8, timeout_s=HOUR),
+            Pending("other", **{"budget": "x", "gpus": 8, **terms}),
+        ],
+        budgets=BUDGETS,
+    )
+    p = replace(p, holds=(hold(p, "gang", {"n1": 8}, in_s=2 * HOUR),))
+    d = start(p, own="n1", other="n2")
+    after = give_to_others(p, d)
+    assert nodes(p, after, "other") == ["n1" if moves else "n2"]
+    assert [v.constraint for v in violations(p, after)] == ([] if moves else ["preemption"])
 
 
 def test_inside_the_required_domain_they_change_places() -> None:

@@ -11,19 +11,12 @@ import pytest
 
 from builders import HOUR, Budget, Node, Pending, hold, job_at, problem
 from cpalloc.metrics.outlook import Outlook
-from cpalloc.metrics.reservations import reserve
 from cpalloc.problem.problem import US, Action, Decision, Hold, Problem, status_quo
 from cpalloc.solver.jointly import promised_jointly
 from cpalloc.solver.promising import best_order
-from gangs import delay, gangs, mostly_held, until
+from gangs import delay, gangs, in_turn, mostly_held, until
 from models.fixing import any_decision
 from reference.best_promises import Best, room_for
-
-
-def in_turn(p: Problem, d: Decision, jobs: Sequence[int], kept: Sequence[Hold] = ()) -> Decision:
-    """A decision with its promises, given one after the other."""
-    holds, blocked = reserve(p, d, kept=kept, jobs=jobs)
-    return replace(d, reservations=holds, blocked=blocked)
 
 
 def promised(p: Problem, d: Decision) -> dict[str, tuple[float, tuple[str, ...]]]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from cpalloc.models.base import Violation
 from cpalloc.models.partition import Partition
 from cpalloc.problem.problem import Options
+from cpalloc.solver import search as search_module
 from cpalloc.solver.goals import Goal
 from cpalloc.solver.outcome import Run, Status
 from cpalloc.solver.search import Search, _Seen
@@ -112,3 +114,20 @@ def test_where_nothing_else_shows_more_instants_and_then_single_nodes_are_told(
     models.partition = Partition(fine=True)
     search._refine(Goal("delay", 4, 0), Run(Status.OPTIMAL, [], 5, 5, "cp_sat"), _Seen(None, (), frozenset()))
     assert told == [Partition(fine=True, split=True)]
+
+
+def test_an_exchange_that_breaks_something_else_does_not_hide_what_the_model_must_tell_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rules that the solution itself breaks are told, not those its replicas break after changing places."""
+    solution, exchanged = object(), object()
+    own, other = Violation("preemption", "no room for another budget"), Violation("holds", "promised to somebody")
+    monkeypatch.setattr(search_module, "realise", lambda ctx, value: solution)
+    monkeypatch.setattr(search_module, "prune", lambda problem, decision: decision)
+    monkeypatch.setattr(search_module, "give_to_others", lambda problem, decision: exchanged)
+    monkeypatch.setattr(search_module, "violations", lambda problem, decision: {solution: [own]}[decision])
+    models: Any = SimpleNamespace(problem=None, hurry=lambda: True)
+    best: Any = SimpleNamespace(offer=lambda candidate, *_: [other], tiers=[])
+    ctx: Any = SimpleNamespace(e={})
+    seen = Search(models, best)._take(ctx, Run(Status.OPTIMAL, [], 5, 5, "cp_sat"), Goal("shortfall", 1, 0))
+    assert (seen.candidate, seen.broken) == (exchanged, [own])

@@ -137,12 +137,13 @@ def promise(outlook: Outlook, job: int, pools: list[int]) -> tuple[bool, Hold | 
 
 @dataclass(frozen=True, slots=True)
 class Soonest:
-    """The earliest instant at which a domain surely holds a job, and its nodes."""
+    """The earliest instant at which a domain surely holds a job, whom budgets spare for it, and its nodes."""
 
     job: int
     level: int
     domain: int
     at_us: int
+    spared: frozenset[int]
     nearby: Nearby
 
     def hold(self) -> Hold:
@@ -158,35 +159,37 @@ def soonest(outlook: Outlook, job: int, pools: Sequence[int]) -> Soonest | None:
     best: Soonest | None = None
     for domain, nodes in domains:
         nearby = outlook.over(nodes)
-        at_us = nearby.earliest_us(job, None if best is None else best.at_us)
-        if at_us is not None:
-            best = Soonest(job, level, domain, at_us, nearby)
+        fit = nearby.earliest(job, None if best is None else best.at_us)
+        if fit is not None:
+            best = Soonest(job, level, domain, fit.at_us, fit.spared, nearby)
     return best
 
 
 def place(outlook: Outlook, best: Soonest) -> Hold:
     """A promise on nodes of its domain; its GPUs are marked as promised."""
-    return book(outlook, _on_nodes(outlook, best.hold(), best.nearby))
+    return book(outlook, _on_nodes(outlook, best.hold(), outlook.over(best.nearby.nodes, best.spared), best.spared))
 
 
-def _on_nodes(outlook: Outlook, hold: Hold, nearby: Nearby) -> Hold:
+def _on_nodes(outlook: Outlook, hold: Hold, nearby: Nearby, spared: frozenset[int]) -> Hold:
     """Choose nodes, and GPUs on them, among those that hold the gang together by the promised instant.
 
     First those that will never have much more room than that, then those that are ready last, then those least free
-    now: what holds more later, or is ready sooner, is left to others.
+    now: what holds more later, or is ready sooner, is left to others. ``nearby``: as budgets have spared the jobs in
+    ``spared``, of whom the promise relies on no more than it needs.
     """
     problem, jobs, job = outlook.problem, outlook.problem.jobs, hold.job
     slots = nearby.slots(job, hold.starts_us)
     ready_us = nearby.ready_us(job, slots, hold.starts_us)
-    some_day, free_now = nearby.room(int(nearby.instants[-1])), problem.nodes.free_gpus[nearby.nodes]
-    chosen, left = [], int(jobs.replicas[job])
+    some_day, free_now = nearby.room(int(nearby.instants[-1]), hopefully=True), problem.nodes.free_gpus[nearby.nodes]
+    counts, chosen, left = np.zeros_like(slots), [], int(jobs.replicas[job])
     for i in np.lexsort((nearby.nodes, free_now, -ready_us, some_day)).tolist():
         count = min(int(slots[i]), left)
         if count:
             chosen.append((int(nearby.nodes[i]), gpus_kept(problem, job, int(nearby.nodes[i]), count)))
-            left -= count
+            counts[i], left = count, left - count
     chosen.sort()
-    return replace(hold, nodes=tuple(n for n, _ in chosen), gpus=tuple(g for _, g in chosen))
+    relies_on = nearby.needed(job, counts, hold.starts_us, spared)
+    return replace(hold, nodes=tuple(n for n, _ in chosen), gpus=tuple(g for _, g in chosen), relies_on=relies_on)
 
 
 def gpus_kept(problem: Problem, job: int, node: int, replicas: int) -> int:
@@ -222,20 +225,19 @@ def renew(outlook: Outlook, hold: Hold) -> Hold | None:
     The GPUs of each node stay the same, unless only others of them are there in time.
     """
     problem, job, now_us = outlook.problem, hold.job, outlook.problem.now_us
-    latest = max(hold.starts_us, now_us)
+    latest_us = max(hold.starts_us, now_us)
     nearby = outlook.over(np.array(hold.nodes, dtype=np.int64))
-    found = nearby.earliest_us(job)
-    if found is None or found > latest:
+    by_us = int(nearby.instants[np.searchsorted(nearby.instants, latest_us, side="right") - 1])
+    if not problem.jobs.exclusive[job]:
+        count = np.array(hold.gpus, dtype=np.int64) // int(problem.jobs.gpus_per_replica[job])
+        if (fit := nearby.earliest(job, latest_us + 1, count)) is not None:
+            starts_us = fit.at_us if fit.at_us > now_us else hold.starts_us
+            relies_on = outlook.over(nearby.nodes, fit.spared).needed(job, count, starts_us, fit.spared)
+            return book(outlook, replace(hold, starts_us=starts_us, relies_on=relies_on))
+    if (fit := nearby.earliest(job, latest_us + 1)) is None:
         return None
-    count = np.array(hold.gpus, dtype=np.int64) // int(problem.jobs.gpus_per_replica[job])
-    if problem.jobs.exclusive[job]:
-        count = np.minimum(count, 1)
-    by_us = int(nearby.instants[np.searchsorted(nearby.instants, latest, side="right") - 1])
-    if bool((nearby.slots(job, by_us) >= count).all()):
-        found = max(found, int(nearby.ready_us(job, count, by_us).max()))
-        kept = tuple(gpus_kept(problem, job, n, c) for n, c in zip(hold.nodes, count.tolist(), strict=True))
-        return book(outlook, replace(hold, gpus=kept, starts_us=found if found > now_us else hold.starts_us))
-    return book(outlook, _on_nodes(outlook, replace(hold, starts_us=found if found > now_us else by_us), nearby))
+    elsewhere = replace(hold, starts_us=fit.at_us if fit.at_us > now_us else by_us)
+    return book(outlook, _on_nodes(outlook, elsewhere, outlook.over(nearby.nodes, fit.spared), fit.spared))
 
 
 def book(outlook: Outlook, hold: Hold) -> Hold:

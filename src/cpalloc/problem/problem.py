@@ -241,7 +241,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """GPUs kept for a blocked gang: ``gpus`` per node of ``nodes`` from now until ``starts_us`` (policy section 6)."""
+    """GPUs kept for a blocked gang: ``gpus`` per node of ``nodes`` from now until ``starts_us`` (policy section 6).
+
+    ``relies_on``: jobs that have to leave before their timeout, because their budget can spare them, so that it is
+    true. It says how a promise can be kept and is no part of it.
+    """
 
     job: int
     level: int
@@ -249,6 +253,7 @@ class Hold:
     nodes: tuple[int, ...]
     gpus: tuple[int, ...]
     starts_us: int
+    relies_on: frozenset[int] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cpalloc.models.constraints.preemption import victims
 from cpalloc.problem.problem import Decision, Mode, Problem, Replica
+from cpalloc.problem.releases import bound_by
 
 At = tuple[int, int]
 """A replica: its job, and its position in the job's placement."""
@@ -100,7 +101,11 @@ class _Places:
             and not jobs.max_per_node[job]
             and not jobs.same_gpu_group[job]
             and not jobs.resources[job].any()
+            and not any(to in self.problem.holds[h].nodes for h in self._bound_by(job))
         )
+
+    def _bound_by(self, job: int) -> tuple[int, ...]:
+        return bound_by(self.problem, job) if job in self._allocated else ()
 
     def _at(self, at: At) -> Replica:
         return self.placement[at[0]][at[1]]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from ortools.sat.python import cp_model
 
-from cpalloc.metrics.outlook import Outlook
+from cpalloc.metrics.outlook import Nearby, Outlook
 from cpalloc.metrics.reservations import by_instant, gpus_kept, renew, reserve
 from cpalloc.models.objectives.delay import delay_of, places
 from cpalloc.models.variables import dot
@@ -97,6 +97,7 @@ class _Model:
         self.model, self.size = cp_model.CpModel(), 0
         self.options: dict[int, list[_Option]] = {}
         self._costs: list[tuple[int, cp_model.IntVar]] = []
+        self._stays: dict[int, cp_model.IntVar] = {}
 
     def add(self, job: int, most: int, gangs: Sequence[int]) -> int | None:
         """State the options of one of the gangs that cost at most so much.
@@ -110,10 +111,10 @@ class _Model:
         size, need = int(problem.jobs.size[job]), int(problem.jobs.replicas[job])
         rooms = [room for nodes in places(problem, job) for room in self._rooms(job, nodes)]
         others = sum(int(problem.jobs.replicas[k]) for k in gangs if k != job)
-        plenty = (at_us for at_us, _, slots in rooms if int(slots.sum()) >= need + others * int(slots.max()))
+        plenty = (at_us for at_us, _, _, sure in rooms if int(sure.sum()) >= need + others * int(sure.max()))
         most = min([most, *(self._cost(job, at_us) for at_us in plenty)])
         options, alone = self.options.setdefault(job, []), size * problem.policy.window_s
-        for at_us, nodes, slots in rooms:
+        for at_us, nodes, slots, _ in rooms:
             cost = self._cost(job, at_us)
             if cost > most or int(slots.sum()) < need:
                 continue
@@ -132,13 +133,16 @@ class _Model:
         self._costs.append((size * problem.policy.window_s, last))
         return alone
 
-    def _rooms(self, job: int, nodes: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
-        """Instants at which slots for a gang are added on some nodes, the nodes, and all slots on them by then."""
+    def _rooms(self, job: int, nodes: IntArray) -> Iterator[tuple[int, IntArray, IntArray, IntArray]]:
+        """Instants at which slots for a gang are added on some nodes, the nodes, and all slots on them by then.
+
+        As many as there are if budgets spare all whom they may, and surely.
+        """
         nearby, before = self.outlook.over(nodes), None
         for at_us in nearby.instants.tolist():
-            slots = nearby.slots(job, at_us)
+            slots = np.stack((nearby.slots(job, at_us, hopefully=True), nearby.slots(job, at_us)))
             if before is None or not np.array_equal(slots, before):
-                yield at_us, nodes, slots
+                yield at_us, nodes, slots[0], slots[1]
             before = slots
 
     def _cost(self, job: int, at_us: int) -> int:
@@ -161,17 +165,52 @@ class _Model:
         nodes = np.array(sorted(later), dtype=np.int64)
         nearby = self.outlook.over(nodes)
         instants = sorted({at_us for rows in later.values() for at_us, _, _ in rows})
-        rooms = {at_us: nearby.room(at_us) for at_us in [now_us, *instants]}
+        rooms = {at_us: nearby.room(at_us, hopefully=True) for at_us in [now_us, *instants]}
+        stay = {at_us: self._stay(nearby, at_us) for at_us in instants}
+        self._spare_within()
         for i, n in enumerate(nodes.tolist()):
             for at_us in sorted({at_us for at_us, _, _ in later[n]}):
                 held = [(g, count) for by_us, g, count in later[n] if by_us <= at_us]
-                self.model.add(dot(held) <= int(rooms[at_us][i]))
+                self._leave(held, stay[at_us][n], int(rooms[at_us][i]))
             promised, room = dot([(g, count) for _, g, count in later[n]]), int(rooms[now_us][i])
             crowd = sum(g * _most(count) for _, g, count in later[n])
             for g, count in at_once[n]:
                 here = self.model.new_bool_var("")
                 self.model.add(count <= _most(count) * here)
                 self.model.add(g * count + promised <= room + max(0, crowd - room) * (1 - here))
+
+    def _stay(self, nearby: Nearby, at_us: int) -> dict[int, list[tuple[int, cp_model.IntVar]]]:
+        """Per node, (GPUs, literal: it stays) of the work that is there at an instant, unless its budget spares it."""
+        out: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+        for job, n, gpus in nearby.in_doubt(at_us):
+            if job not in self._stays:
+                self._stays[job] = self.model.new_bool_var("")
+            out[n].append((gpus, self._stays[job]))
+        return out
+
+    def _spare_within(self) -> None:
+        """Budgets spare no more than they can, in all: Σ size · (1 − stays) ≤ spare."""
+        jobs, spare = self.problem.jobs, self.outlook.work.spare(self.outlook.relied)
+        terms: dict[int, list[tuple[int, cp_model.IntVar]]] = defaultdict(list)
+        for job, stays in self._stays.items():
+            terms[int(jobs.leaf[job])].append((int(jobs.size[job]), stays))
+        for leaf, row in terms.items():
+            self.model.add(dot(row) >= sum(size for size, _ in row) - int(spare[leaf]))
+
+    def _leave(
+        self, held: Sequence[tuple[int, cp_model.IntVar]], stay: Sequence[tuple[int, cp_model.IntVar]], room: int
+    ) -> None:
+        """What gangs hold of a node leaves what stays there its GPUs, of ``room`` if nothing does.
+
+        Where promises that stand take more than is there while it stays, only if gangs hold anything.
+        """
+        beyond = sum(gpus for gpus, _ in stay) - room
+        if beyond <= 0:
+            self.model.add(dot([*held, *stay]) <= room)
+            return
+        here = self.model.new_bool_var("")
+        self.model.add(dot(held) <= room * here)
+        self.model.add(dot([*held, *stay]) <= room + beyond * (1 - here))
 
     def solve(self) -> list[Hold]:
         """The promises that delay least in all; none where nothing was found."""

@@ -312,7 +312,9 @@ class Search:
         pruned, upto = prune(self.problem, decision), goal.index + 1
         candidate = give_to_others(self.problem, pruned)
         broken = self.best.offer(candidate, upto, goal.prefer)
-        if candidate is not pruned and not broken and goal.tier in PLACED:
+        if candidate is not pruned and broken:
+            broken = violations(self.problem, pruned)  # what the model must tell apart, not what the exchange did
+        elif candidate is not pruned and goal.tier in PLACED:
             # Where the exchange cost what the solution had reached, who serves whom must be told apart after all.
             value = OBJECTIVES[goal.tier].evaluate(self.problem, candidate)[goal.part]
             broken = violations(self.problem, pruned) if run.objective is not None and value > run.objective else broken
