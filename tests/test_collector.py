@@ -27,3 +27,25 @@ def test_who_finds_it_off_leaves_it_so() -> None:
         with collector_paused():
             pass
         assert not gc.isenabled()
+
+
+def test_what_was_made_meanwhile_is_old_at_once() -> None:
+    with collector_paused():
+        made = [[i] for i in range(100)]
+        young = {id(x) for x in gc.get_objects(generation=0)}
+        assert {id(x) for x in made} <= young
+    old = {id(x) for x in gc.get_objects(generation=2)}
+    assert {id(x) for x in made} <= old
+    assert not gc.get_freeze_count()
+
+
+def test_what_somebody_has_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with collector_paused():
+            made = [[]]
+        assert gc.get_freeze_count() == frozen > 0
+        assert id(made[0]) not in {id(x) for x in gc.get_objects(generation=2)}
+    finally:
+        gc.unfreeze()

@@ -12,7 +12,8 @@ def collector_paused() -> Iterator[None]:
     """Make many objects at once without the collector looking through them again and again; also a decorator.
 
     Reading, compiling and decoding a large round make hundreds of thousands of objects that live on and are in no
-    cycle. Whoever finds the collector off leaves it so.
+    cycle. They are old for the collector at once, which otherwise looks through all of them as soon as it is on again.
+    Whoever finds the collector off leaves it so, and whoever has frozen objects keeps them frozen.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -20,4 +21,7 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():
+                gc.freeze()  # all objects leave their generations, without being looked at,
+                gc.unfreeze()  # and come back to the oldest
             gc.enable()
