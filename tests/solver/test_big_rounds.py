@@ -11,7 +11,7 @@ import pytest
 from cpalloc.engine import solve_round
 from cpalloc.generate import GeneratorConfig, generate_doc
 from cpalloc.schema import parse_round
-from cpalloc.solver import search, strict
+from cpalloc.solver import relaxations, search, strict
 from cpalloc.solver.models import Models
 from cpalloc.solver.results import Solution
 from cpalloc.solver.strict import StrictOrder
@@ -40,6 +40,7 @@ def test_answers_are_the_same(quick_share: float, monkeypatch: pytest.MonkeyPatc
     """With time for the whole model at first, and with next to none, so that regions come before it."""
     usual = [solved(document) for document in documents()]
     monkeypatch.setattr(search, "FEW_NODES", 0)
+    monkeypatch.setattr(relaxations, "FEW_NODES", 0)
     monkeypatch.setattr(strict, "FEW_NODES", 0)
     monkeypatch.setattr(search, "QUICK_SHARE", quick_share)
     proved = 0
@@ -54,6 +55,7 @@ def test_answers_are_the_same(quick_share: float, monkeypatch: pytest.MonkeyPatc
 def test_who_is_dearer_than_a_decision_that_a_relaxation_led_to_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """First by what the greedy pays for preemptions, then by the less that sparing pays, before a model is built."""
     monkeypatch.setattr(search, "FEW_NODES", 0)
+    monkeypatch.setattr(relaxations, "FEW_NODES", 0)
     paid: list[int] = []
     spare = Models.spare_the_dear
 

@@ -11,7 +11,7 @@ from cpalloc.models.partition import Partition
 from cpalloc.models.round import build
 from cpalloc.problem.compile import compile_round
 from cpalloc.schema import parse_round
-from cpalloc.solver import models, search
+from cpalloc.solver import models, relaxations, search
 from cpalloc.solver.highs import relaxed
 from cpalloc.solver.run import minimise
 from models.fixing import ONE_WORKER
@@ -65,6 +65,7 @@ def test_rounds_too_big_for_whole_models_get_bounds_of_relaxations(
     assert "lp" not in sources.values()
     # Without nodes there is always a bound, at every size and in deterministic mode.
     monkeypatch.setattr(search, "FEW_NODES", 8)
+    monkeypatch.setattr(relaxations, "FEW_NODES", 8)
     solution = solve_round(parse_round(document)).solution
     assert "pooled" in {t.parts[0].source for t in solution.tiers}
     for tier in solution.tiers[:2]:
@@ -77,6 +78,7 @@ def test_a_relaxation_that_contradicts_a_known_decision_is_not_believed(
 ) -> None:
     said = (10**9, frozenset[int]()) if lying == "pooled" else 10**9
     monkeypatch.setattr(search, "FEW_NODES", 0)
+    monkeypatch.setattr(relaxations, "FEW_NODES", 0)
     monkeypatch.setattr(models.Models, lying, lambda *_: said)
     document = generate_doc(GeneratorConfig(nodes=8, seed=1)) | {"options": {"time_limit": 5}}
     solution = solve_round(parse_round(document)).solution

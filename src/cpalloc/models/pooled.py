@@ -17,8 +17,8 @@ nodes, and its optimum bounds the first tiers from below, mostly closely.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -57,6 +57,7 @@ class Pooled:
         self._paid = 0
         self._losers: list[tuple[int, int, cp_model.IntVar]] = []
         self._short: dict[int, cp_model.IntVar] = {}
+        self._waiting: list[tuple[list[int], list[cp_model.IntVar]]] = []
         held = problem.held
         self._can = possible(problem) if can is None else can
         self._goes = np.zeros(len(problem.jobs), dtype=np.bool_)
@@ -86,6 +87,21 @@ class Pooled:
         for members, var in self._running:
             out.update(members[: round(values[var.index])])
         return frozenset(out)
+
+    def starts(self, values: Sequence[float]) -> list[int]:
+        """Waiting jobs that start in a solution, of those alike the first of their budget; ascending."""
+        return sorted(
+            job
+            for members, starts in self._waiting
+            for job in members[: round(sum(values[var.index] for var in starts))]
+        )
+
+    def without(self, jobs: Collection[int], values: Sequence[float]) -> None:
+        """Let so many fewer of those alike start than in a solution; no bound for a tier any more."""
+        for members, starts in self._waiting:
+            count = round(sum(values[var.index] for var in starts))
+            if fewer := sum(job in jobs for job in members[:count]):
+                self.model.add(dot([(1, var) for var in starts]) <= count - fewer)
 
     def _value(self, tier: str) -> Linear:
         """A tier's first part, or less."""
@@ -160,16 +176,20 @@ class Pooled:
         """Allocated starts of all waiting jobs that are alike, by the pool they go to."""
         jobs = self.problem.jobs
         waiting = np.array(sorted(j for j, mode in self._can.starts if mode is Mode.ALLOCATED), dtype=np.int64)
+        waiting = waiting[np.argsort(jobs.order[waiting], kind="stable")]
         columns = (jobs.leaf, jobs.gpus_per_replica, jobs.replicas, jobs.size, jobs.eligibility)
-        alike = Counter(zip(*(column[waiting].tolist() for column in columns), strict=True))
+        alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for job, row in zip(waiting.tolist(), zip(*(c[waiting].tolist() for c in columns), strict=True), strict=True):
+            alike[row].append(job)
         pools: dict[int, Sequence[int]] = {}
-        for (leaf, g, replicas, size, rule), count in alike.items():
+        for (leaf, g, replicas, size, rule), members in alike.items():
             if rule not in pools:
                 eligible = self.problem.eligibility[rule] & self._ready
                 pools[rule] = np.unique(self.problem.nodes.pool[eligible]).tolist()
-            starts = [self.model.new_int_var(0, count, "") for _ in pools[rule]]
+            starts = [self.model.new_int_var(0, len(members), "") for _ in pools[rule]]
             if len(starts) > 1:
-                self.model.add(dot([(1, y) for y in starts]) <= count)
+                self.model.add(dot([(1, y) for y in starts]) <= len(members))
+            self._waiting.append((members, starts))
             for pool, y in zip(pools[rule], starts, strict=True):
                 self._granted[leaf].append((size, y))
                 for slot in self._sizes:

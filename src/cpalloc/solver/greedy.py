@@ -81,11 +81,8 @@ def sparing(
 ) -> Decision:
     """The greedy's decision if some jobs may not be preempted; they are only while starvation and shortfall exceed
     ``most`` without it. Once ``halted``, with what was decided so far."""
-    jobs, entitled = problem.jobs, problem.budgets.entitled.tolist()
-    fixed = jobs.state.copy()
-    fixed[list(stays)] = JobState.FIXED
-    narrowed = replace(problem, jobs=replace(jobs, state=fixed))
-    state = GreedyState.after(narrowed, status_quo(narrowed))
+    entitled = problem.budgets.entitled.tolist()
+    state = GreedyState.after(narrowed := _with_fixed(problem, stays), status_quo(narrowed))
     _serve(state, entitled, halted)
     if halted():
         return state.result()
@@ -94,6 +91,43 @@ def sparing(
     serve_beyond(state, halted)
     lend(state, halted)
     return state.result() if halted() else prune(problem, state.result())
+
+
+def as_wanted(
+    problem: Problem,
+    stays: Collection[int],
+    wanted: Sequence[int],
+    most: Mapping[str, int],
+    halted: Callable[[], bool] = bool,
+) -> tuple[Decision, frozenset[int]]:
+    """The decision that starts whoever is wanted, the largest first, and preempts nobody who ``stays`` for that.
+
+    While starvation and shortfall exceed ``most``, entitlements are then served as ever. Returns who of those wanted
+    found no room, too. Once ``halted``, with what was decided so far.
+    """
+    jobs, entitled = problem.jobs, problem.budgets.entitled.tolist()
+    state = GreedyState.after(narrowed := _with_fixed(problem, stays), status_quo(narrowed))
+    missed: list[int] = []
+    for job in sorted(wanted, key=lambda j: (-int(jobs.size[j]), int(jobs.order[j]))):
+        if halted():
+            break
+        if not start(state, job, Mode.ALLOCATED, may_preempt=True):
+            missed.append(job)
+    for job in np.flatnonzero(jobs.may_promote).tolist():
+        if state.granted[jobs.leaf[job]] < entitled[jobs.leaf[job]]:
+            _promote(state, job)
+    state = GreedyState.after(problem, prune(narrowed, state.result()))
+    _serve(state, entitled, lambda: halted() or _within(state, most))
+    serve_beyond(state, halted)
+    lend(state, halted)
+    return state.result() if halted() else prune(problem, state.result()), frozenset(missed)
+
+
+def _with_fixed(problem: Problem, stays: Collection[int]) -> Problem:
+    """The round if some jobs could not be preempted."""
+    state = problem.jobs.state.copy()
+    state[list(stays)] = JobState.FIXED
+    return replace(problem, jobs=replace(problem.jobs, state=state))
 
 
 def _within(state: GreedyState, most: Mapping[str, int]) -> bool:

@@ -25,7 +25,7 @@ from cpalloc.models.variables import dot
 from cpalloc.problem.problem import US, Action, Decision, Hold, IntArray, Problem
 from cpalloc.solver.cp_sat import parameters
 
-MOST_COUNTS = 20_000
+MOST_COUNTS = 8_000
 """Most variables; larger models are not stated, and promises stay as they were given one after the other."""
 
 EFFORT = 1.0
@@ -169,7 +169,11 @@ class _Model:
         stay = {at_us: self._stay(nearby, at_us) for at_us in instants}
         self._spare_within()
         for i, n in enumerate(nodes.tolist()):
+            # More is held by every later instant: while the room is the same the last row says what all of them do.
+            last: dict[object, int] = {}
             for at_us in sorted({at_us for at_us, _, _ in later[n]}):
+                last[int(rooms[at_us][i]), tuple(var.index for _, var in stay[at_us][n])] = at_us
+            for at_us in last.values():
                 held = [(g, count) for by_us, g, count in later[n] if by_us <= at_us]
                 self._leave(held, stay[at_us][n], int(rooms[at_us][i]))
             promised, room = dot([(g, count) for _, g, count in later[n]]), int(rooms[now_us][i])

@@ -174,13 +174,22 @@ class Models:
         found = relaxed(model.model, math.inf if self.problem.options.deterministic else limit_s)
         return None if found is None else (found[0], model.stays(found[1]))
 
-    def exactly_pooled(self, tier: str, limit_s: float) -> int | None:
-        """The bound of :meth:`pooled` in whole numbers, which mind that no budget loses what it can claim."""
+    def exactly_pooled(
+        self, tier: str, limit_s: float, stricter: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[Pooled, Run]:
+        """The relaxation of :meth:`pooled`, and its solution in whole numbers, in which no budget loses what it can
+        claim either."""
+        pooled = self._pooled(tier, stricter)
+        return pooled, self.solved_pooled(pooled, limit_s)
+
+    def solved_pooled(self, pooled: Pooled, limit_s: float) -> Run:
+        """A solution of a relaxation without nodes in whole numbers."""
         if limit_s <= LEAST_S:
-            return None
-        pooled, options = self._pooled(tier, {}), self.problem.options
-        run = minimise(pooled.model, pooled.objective, options=options, limit_s=limit_s, cancel=self.cancel)
-        return self._counted(run).bound
+            return Run(Status.UNKNOWN)
+        run = minimise(
+            pooled.model, pooled.objective, options=self.problem.options, limit_s=limit_s, cancel=self.cancel
+        )
+        return self._counted(run)
 
     def _pooled(self, tier: str, stricter: Mapping[str, int]) -> Pooled:
         began = time.perf_counter()

@@ -20,8 +20,8 @@ from cpalloc.models.partition import Partition
 from cpalloc.models.variables import ModelContext
 from cpalloc.problem.problem import Decision
 from cpalloc.solver.exchange import give_to_others
-from cpalloc.solver.goals import BY_GRANTS, FEW_NODES, PLACED, REGIONAL, RELAXED, TIMED, Goal
-from cpalloc.solver.greedy import in_order, sparing
+from cpalloc.solver.goals import FEW_NODES, PLACED, REGIONAL, RELAXED, TIMED, Goal
+from cpalloc.solver.greedy import in_order
 from cpalloc.solver.hints import start_the_same
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
@@ -30,6 +30,7 @@ from cpalloc.solver.prune import prune
 from cpalloc.solver.realise import UnrealisableError, realise
 from cpalloc.solver.refine import tell_apart
 from cpalloc.solver.regions import partition_of, regions
+from cpalloc.solver.relaxations import Relaxations
 from cpalloc.solver.repair import uninvert
 from cpalloc.solver.values import violations
 
@@ -55,12 +56,6 @@ NARROW_SHARE = 0.5
 
 WITHIN_SLACK = 0.3
 """Part of a tier's time for coming nearer to its bound than the slack that later tiers have anyway."""
-
-SPARING = (1.0, 0.95, 0.9, 0.8)
-"""Parts of the shortfall allowed that are tried for a relaxation without nodes."""
-
-RELAXED_SHARE = 0.4
-"""Part of a tier's time for that."""
 
 REGION_S = 2.0
 """Seconds that a region's model may take."""
@@ -89,6 +84,7 @@ class Search:
 
     def __init__(self, models: Models, best: Incumbent) -> None:
         self.models, self.best, self.problem = models, best, models.problem
+        self._relaxations = Relaxations(models, best, self._put_in_order)
         self._narrow: list[tuple[Partition, int]] = []
         """Narrow models solved for the part worked on, and their optima."""
 
@@ -114,9 +110,11 @@ class Search:
         left, within = models.meter(budget), models.meter(WITHIN_SLACK * budget)
         try:
             if goal.tier in RELAXED and goal.part == 0 and not self._reached(goal, bound):
-                bound, source = self._relaxed(goal, bound, models.meter(RELAXED_SHARE * left()))
+                bound, source = self._relaxations.bound(goal, bound, left)
                 if goal.tier == "preemption" and not self._reached(goal, bound):
                     models.spare_the_dear(self._value(goal))
+            if goal.tier == "inversion" and not self._reached(goal, bound):
+                self._put_in_order(self.best.decision, goal)
             for attempt in range(MAX_ROUNDS if models.whole() else 0):
                 if self._reached(goal, bound):
                     break
@@ -179,56 +177,6 @@ class Search:
     def _big(self, goal: Goal) -> bool:
         """Whether the whole model may be too big to be solved at once."""
         return goal.tier in RELAXED and goal.part == 0 and len(self.problem.nodes.names) > FEW_NODES
-
-    def _relaxed(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> tuple[int | None, str]:
-        """The best bound of relaxations that are cheaper than the whole model, and where it comes from."""
-        source = "trivial"
-        for relaxation, name in self._relaxations(goal, left):
-            if relaxation > self._value(goal):
-                message = "bound %d (%s) of tier %s contradicts the known value %d"
-                log.error(message, relaxation, name, goal.tier, self._value(goal))
-            elif bound is None or relaxation > bound:
-                bound, source = relaxation, name
-        return bound, source
-
-    def _relaxations(self, goal: Goal, left: Callable[[], float]) -> Iterator[tuple[int, str]]:
-        """Bounds of ever closer relaxations, until one is reached, and where they come from."""
-        few = len(self.problem.nodes.names) <= FEW_NODES
-        if few and goal.tier in BY_GRANTS:
-            bound = self.models.exactly_pooled(goal.tier, left())
-            if bound is not None:
-                yield bound, "pooled"
-                if self._reached(goal, bound):
-                    return
-        pooled = None if few else self.models.pooled(goal.tier, left())
-        if pooled is not None:
-            yield pooled[0], "pooled"
-            if goal.tier == "preemption" and not self._reached(goal, pooled[0]):
-                self._spare(goal, pooled[1], left)
-            if self._reached(goal, pooled[0]):
-                return
-        relaxation = self.models.relaxed(goal.tier, left())
-        if relaxation is not None:
-            yield relaxation, "lp"
-
-    def _spare(self, goal: Goal, stays: frozenset[int], left: Callable[[], float]) -> None:
-        """Preempt hardly anybody who stays where nodes are left out, with ever less shortfall to start from: gangs that
-        do not fit after all must find room within the limit."""
-        most = {tier: self.best.most(tier) for tier in ("starvation", "shortfall")}
-        for share in SPARING:
-            before = left()
-            if share < 1:
-                pooled = self.models.pooled(goal.tier, before, {"shortfall": int(share * most["shortfall"])})
-                if pooled is None:
-                    return
-                stays = pooled[1]
-            candidate = sparing(self.problem, stays, most, self.models.cancelled)
-            if self.models.cancelled():
-                return
-            self.best.offer(candidate, goal.index + 1, goal.prefer)
-            self._put_in_order(candidate, goal)
-            if self.models.hurry() or left() < before - left():
-                return  # another one would take longer than there is time
 
     def _by_regions(self, goal: Goal, bound: int | None, left: Callable[[], float]) -> None:
         """Improve the incumbent region by region, until a sweep over all of them gains nothing."""

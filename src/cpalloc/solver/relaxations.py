@@ -1,0 +1,136 @@
+"""Bounds of relaxations that are cheaper than the whole model, and decisions after their solutions.
+
+Without nodes a round is small whatever its size: kinds of jobs by budget, and slots by pool (``models/pooled.py``). In
+whole numbers its optimum says who starts and who may be preempted for that, and mostly all of that has a place: the
+greedy that follows it reaches the bound of ``shortfall`` at once where serving budget by budget leaves some of them
+short of GPUs that others have beyond their entitlement. Whoever finds no place the relaxation does without, and is
+solved again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from cpalloc.models.pooled import Pooled
+from cpalloc.problem.problem import Decision
+from cpalloc.solver.goals import BY_GRANTS, FEW_NODES, Goal
+from cpalloc.solver.greedy import as_wanted, sparing
+from cpalloc.solver.incumbent import Incumbent
+from cpalloc.solver.models import Models
+from cpalloc.solver.outcome import Run
+
+log = logging.getLogger(__name__)
+
+SHARE = 0.4
+"""Part of a tier's time for bounds of relaxations."""
+
+FOLLOWED = 6
+"""Solutions of a relaxation that are followed at most."""
+
+SPARING = (1.0, 0.95, 0.9, 0.8)
+"""Parts of the shortfall allowed that are tried for a relaxation without nodes."""
+
+
+NOTHING = {"starvation": 0, "shortfall": 0}
+"""What starvation and shortfall may be while they are minimised."""
+
+
+class Relaxations:
+    """The relaxations of a round.
+
+    Parameters
+    ----------
+    put_in_order
+        Offers a decision that passes over more than it may with those passed over put right.
+    """
+
+    def __init__(self, models: Models, best: Incumbent, put_in_order: Callable[[Decision, Goal], None]) -> None:
+        self.models, self.best, self.problem = models, best, models.problem
+        self._put_in_order = put_in_order
+
+    def bound(self, goal: Goal, known: int | None, left: Callable[[], float]) -> tuple[int | None, str]:
+        """The best bound, ``known`` or of a relaxation, and where it comes from; the incumbent improves by the way."""
+        bound, source = known, "trivial"
+        for relaxation, name in self._bounds(goal, left):
+            if relaxation > self._value(goal):
+                message = "bound %d (%s) of tier %s contradicts the known value %d"
+                log.error(message, relaxation, name, goal.tier, self._value(goal))
+            elif bound is None or relaxation > bound:
+                bound, source = relaxation, name
+        return bound, source
+
+    def _value(self, goal: Goal) -> int:
+        return self.best.values[goal.tier][goal.part]
+
+    def _bounds(self, goal: Goal, left: Callable[[], float]) -> Iterator[tuple[int, str]]:
+        """Bounds of ever closer relaxations, until one is reached, and where they come from."""
+        models, few = self.models, len(self.problem.nodes.names) <= FEW_NODES
+        within = models.meter(SHARE * left())
+        if not few:
+            pooled = models.pooled(goal.tier, within())
+            if pooled is not None:
+                yield pooled[0], "pooled"
+                if goal.tier == "preemption" and self._value(goal) > pooled[0]:
+                    self._spare(goal, pooled[1], within)
+                if self._value(goal) <= pooled[0]:
+                    return
+        if goal.tier in BY_GRANTS:
+            exact, run = models.exactly_pooled(goal.tier, within())
+            if run.bound is not None:
+                yield run.bound, "pooled"
+                if self._value(goal) <= run.bound:
+                    return
+            self._follow(goal, exact, run, left)
+            if run.bound is not None and self._value(goal) <= run.bound:
+                return
+        relaxation = models.relaxed(goal.tier, within())
+        if relaxation is not None:
+            yield relaxation, "lp"
+
+    def _follow(self, goal: Goal, pooled: Pooled, run: Run, left: Callable[[], float]) -> None:
+        """Start whom the relaxation starts, as far as they find room, and preempt hardly anybody else for that."""
+        models, bound, took = self.models, run.bound, 0.0
+        for _ in range(FOLLOWED):
+            if run.values is None or models.hurry() or left() <= took:
+                return
+            began = time.perf_counter()
+            wanted, stays = pooled.starts(run.values), pooled.stays(run.values)
+            candidate, missed = as_wanted(self.problem, stays, wanted, NOTHING, models.cancelled)
+            if models.cancelled():
+                return
+            self.best.offer(candidate, goal.index + 1, goal.prefer)
+            if not missed or (bound is not None and self._value(goal) <= bound):
+                return
+            pooled.without(missed, run.values)
+            took = 0.0 if self.problem.options.deterministic else time.perf_counter() - began
+            run = models.solved_pooled(pooled, SHARE * left())
+
+    def _spare(self, goal: Goal, stays: frozenset[int], left: Callable[[], float]) -> None:
+        """Preempt hardly anybody who ``stays`` where nodes are left out, with ever less shortfall to start from: gangs
+        that do not fit after all must find room within the limit.
+
+        Whoever starts there starts, or budgets are served as ever; neither is always better, as the one passes others
+        over, who are put in order, and the other finds its own victims.
+        """
+        models, most = self.models, {tier: self.best.most(tier) for tier in BY_GRANTS}
+        for share in SPARING:
+            before = left()
+            limits = {} if share == 1 else {"shortfall": int(share * most["shortfall"])}
+            pooled, run = models.exactly_pooled(goal.tier, before, limits)
+            if run.values is not None:
+                stays, wanted = pooled.stays(run.values), pooled.starts(run.values)
+                self._offer(goal, as_wanted(self.problem, stays, wanted, most, models.cancelled)[0])
+            elif share < 1:
+                return
+            if models.hurry() or left() < before - left():
+                return  # another one would take longer than there is time
+            self._offer(goal, sparing(self.problem, stays, most, models.cancelled))
+            if models.hurry() or left() < before - left():
+                return
+
+    def _offer(self, goal: Goal, candidate: Decision) -> None:
+        if not self.models.cancelled():
+            self.best.offer(candidate, goal.index + 1, goal.prefer)
+            self._put_in_order(candidate, goal)

@@ -1,0 +1,215 @@
+"""Decisions that follow the relaxation without nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from builders import HOUR, Budget, Node, Pending, Running, job_at, problem
+from cpalloc.engine import solve_round
+from cpalloc.generate import GeneratorConfig, generate_doc
+from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.pooled import Pooled
+from cpalloc.problem.compile import compile_round
+from cpalloc.problem.problem import Action, Decision, Mode, Problem, status_quo
+from cpalloc.schema import parse_round
+from cpalloc.solver import relaxations, search
+from cpalloc.solver.greedy import as_wanted, greedy
+from cpalloc.solver.outcome import Run
+from cpalloc.solver.relaxations import NOTHING
+from cpalloc.solver.run import minimise
+from cpalloc.solver.values import violations
+from models.fixing import ONE_WORKER, any_decision
+from reference.tiny_rounds import tiny_doc
+
+
+def solved(pooled: Pooled) -> Run:
+    run = minimise(pooled.model, pooled.objective, options=ONE_WORKER, limit_s=60.0)
+    assert run.values is not None
+    return run
+
+
+def names(p: Problem, jobs: Any) -> set[str]:
+    return {p.jobs.ids[j] for j in jobs}
+
+
+def worth(p: Problem, d: Decision, tier: str) -> int:
+    return OBJECTIVES[tier].evaluate(p, d)[0]
+
+
+def beyond_entitlement() -> Problem:
+    """16 GPUs for two budgets entitled to 8 each: x goes first, and by its order with a job of 12; two of 4 fit it."""
+    return problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Pending("large", budget="x", gpus=4, replicas=3),
+            Pending("s1", budget="x", gpus=4),
+            Pending("s2", budget="x", gpus=4),
+            Pending("y1", budget="y", gpus=8),
+        ],
+        budgets=[Budget("x", entitled=8), Budget("y", entitled=8, charged=1)],
+    )
+
+
+def test_who_starts_in_the_relaxation_starts() -> None:
+    p = beyond_entitlement()
+    assert worth(p, greedy(p), "shortfall") == 8  # x has 12, and y's job finds no node
+    pooled = Pooled(p, "shortfall", {})
+    run = solved(pooled)
+    assert run.objective == 0
+    wanted = pooled.starts(run.values or ())
+    assert names(p, wanted) == {"s1", "s2", "y1"}
+    found, missed = as_wanted(p, pooled.stays(run.values or ()), wanted, NOTHING)
+    assert violations(p, found) == []
+    assert (worth(p, found, "shortfall"), missed) == (0, frozenset())
+
+
+def test_of_those_alike_the_first_of_their_budget_start() -> None:
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[Pending(f"p{i}", budget="x", gpus=4, priority=i) for i in range(4)],
+        budgets=[Budget("x", entitled=8)],
+    )
+    p = replace(p, jobs=replace(p.jobs, eligibility=np.zeros_like(p.jobs.eligibility)))  # one kind
+    pooled = Pooled(p, "shortfall", {})
+    run = solved(pooled)
+    assert names(p, pooled.starts(run.values or ())) == {"p2", "p3"}
+    pooled.without([job_at(p, "p2")], run.values or ())
+    again = solved(pooled)
+    assert names(p, pooled.starts(again.values or ())) == {"p3"}
+
+
+def test_without_those_that_found_no_room_others_start() -> None:
+    # By GPUs both gangs fit; but only one rack has two nodes.
+    p = problem(
+        nodes=[Node("n1", within="r1"), Node("n2", within="r1"), Node("n3", within="r2"), Node("n4", within="r3")],
+        levels=["rack"],
+        jobs=[
+            *(Pending(f"g{i}", budget="x", gpus=8, replicas=2, required="rack") for i in (1, 2)),
+            *(Pending(f"s{i}", budget="x", gpus=6) for i in (1, 2)),
+        ],
+        budgets=[Budget("x", entitled=32)],
+    )
+    pooled = Pooled(p, "shortfall", {})
+    run = solved(pooled)
+    wanted = pooled.starts(run.values or ())
+    assert (run.objective, names(p, wanted)) == (0, {"g1", "g2"})
+    found, missed = as_wanted(p, frozenset(), wanted, NOTHING)
+    assert len(missed) == 1
+    assert worth(p, found, "shortfall") == 4  # entitlements are served as ever after that
+    pooled.without(missed, run.values or ())
+    again = solved(pooled)
+    assert again.objective == 4
+    assert {"s1", "s2"} < names(p, pooled.starts(again.values or ()))
+
+
+def test_whoever_stays_is_only_preempted_while_too_much_is_missing() -> None:
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("dear", budget="y", at="n1", gpus=8, lost_s=9 * HOUR),
+            Running("cheap", budget="y", at="n2", gpus=8),
+            Pending("a", budget="x", gpus=8),
+            Pending("b", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", entitled=16), Budget("y")],
+    )
+    stays = {job_at(p, "dear")}
+    for most, gone in ((8, {"cheap"}), (0, {"cheap", "dear"})):
+        found, missed = as_wanted(p, stays, [job_at(p, "a")], {"starvation": 99, "shortfall": most})
+        assert violations(p, found) == []
+        assert names(p, [j for j in range(len(p.jobs)) if found.action[j] == Action.PREEMPT]) == gone
+        assert not missed
+
+
+def test_what_runs_on_loan_is_promoted_while_its_budget_is_short() -> None:
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("l1", budget="x", at="n1", gpus=4, funding="any"),
+            Running("l2", budget="x", at="n2", gpus=4, funding="any"),
+        ],
+        budgets=[Budget("x", entitled=4, claim=8)],
+    )
+    found, _ = as_wanted(p, {0, 1}, [], NOTHING)
+    assert int(found.promoted.sum()) == 1
+
+
+def test_who_is_stopped_has_what_was_decided_so_far() -> None:
+    p = beyond_entitlement()
+    found, _ = as_wanted(p, frozenset(), list(range(4)), NOTHING, lambda: True)
+    assert (found.action == status_quo(p).action).all()
+
+
+def test_whatever_is_wanted_every_rule_holds() -> None:
+    rng, followed, better = Random("wanted"), 0, 0
+    for seed in range(120):
+        p = compile_round(parse_round(tiny_doc(seed))).problem
+        pooled = Pooled(p, "shortfall", {})
+        run = solved(pooled)
+        found, _ = as_wanted(p, pooled.stays(run.values or ()), pooled.starts(run.values or ()), NOTHING)
+        assert violations(p, found) == []
+        assert run.bound is not None
+        assert run.bound <= worth(p, found, "shortfall")
+        followed += worth(p, found, "shortfall") == run.bound > 0
+        better += worth(p, found, "shortfall") < worth(p, greedy(p), "shortfall")
+        drawn = any_decision(p, rng)
+        if drawn is not None:
+            allocated = sorted(j for j in drawn.placement if drawn.mode[j] == Mode.ALLOCATED)
+            again, _ = as_wanted(p, frozenset(), allocated, NOTHING)
+            assert violations(p, again) == []
+    assert followed > 10
+    assert better >= 1
+
+
+@pytest.mark.parametrize("family", ["mixed", "gang-heavy"])
+def test_a_big_round_reaches_the_bound_of_shortfall_without_a_model(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no time for models; what the greedy had is at best the same."""
+    for module in (search, relaxations):
+        monkeypatch.setattr(module, "FEW_NODES", 0)
+    monkeypatch.setattr(search, "MAX_ROUNDS", 0)
+    monkeypatch.setattr(search.Search, "_by_regions", lambda *_: None)
+    reached = better = 0
+    for seed in range(1, 9):
+        document = generate_doc(GeneratorConfig(nodes=48, seed=seed, family=family))
+        document["options"] = {"deterministic": True, "deterministic_limit": 5, "workers": 1}
+        solved_ = solve_round(parse_round(document))
+        part = {t.name: t.parts[0] for t in solved_.solution.tiers}["shortfall"]
+        at_first = worth(solved_.compiled.problem, greedy(solved_.compiled.problem), "shortfall")
+        reached += part.best == part.bound
+        better += part.best < at_first
+    assert reached >= 4
+    assert better >= 2
+
+
+def test_passed_over_jobs_are_put_in_order_before_any_model_of_inversion() -> None:
+    search_ = search.Search.__new__(search.Search)
+    asked: list[object] = []
+    incumbent: Any = type("Best", (), {"decision": "d", "values": {"inversion": (5,)}})()
+
+    class NoModels:
+        def __init__(self) -> None:
+            self.problem = None
+
+        def cancelled(self) -> bool:
+            return False
+
+        def whole(self) -> bool:
+            return False
+
+        def meter(self, budget: float) -> Any:
+            return lambda: budget
+
+    search_.models, search_.best, search_._narrow = NoModels(), incumbent, []  # type: ignore[assignment]
+    search_._put_in_order = lambda decision, goal: asked.append(decision)  # type: ignore[method-assign]
+    search_._by_regions = lambda *_: None  # type: ignore[method-assign]
+    search_.minimise(search.Goal("inversion", 2, 0), 0, 1.0)
+    assert asked == ["d"]
+    search_.minimise(search.Goal("inversion", 2, 0), 5, 1.0)  # at its bound already
+    assert asked == ["d"]
