@@ -82,7 +82,8 @@ class Relaxations:
                 yield run.bound, "pooled"
                 if self._value(goal) <= run.bound:
                     return
-            self._follow(goal, exact, run, left)
+            if not few:  # with few nodes the whole model is as quick
+                self._follow(goal, exact, run, left)
             if run.bound is not None and self._value(goal) <= run.bound:
                 return
         relaxation = models.relaxed(goal.tier, within())
