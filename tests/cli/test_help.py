@@ -48,3 +48,9 @@ def test_the_options_of_generate_are_those_of_the_generator() -> None:
     shared = set(knobs) & set(options)
     assert len(shared) >= 20
     assert {name: options[name] for name in shared} == {name: knobs[name] for name in shared}
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "cpalloc", "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=True).stdout
+    assert all(name in told for name in COMMANDS)
