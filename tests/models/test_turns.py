@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cpalloc.solver.models as models
-from builders import HOUR, Budget, Node, Pending, decide, hold, job_at, problem
+from builders import HOUR, Budget, Node, Pending, Running, decide, hold, job_at, problem
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import inverted, weight
 from cpalloc.models.objectives.starvation import starving
@@ -107,6 +107,28 @@ def test_caps_and_claims_hold_for_all_of_them() -> None:
     # Where they need not be allocated themselves, nothing is known.
     mixed = [replace(job, funding="any") for job in jobs]
     assert "3" in told(waiting(*mixed, claim=5))
+
+
+def test_who_can_only_borrow_counts_for_no_claim_of_those_behind_it() -> None:
+    # A promise stops the first from being allocated, as it may stay longer than 2 h; it can borrow. The second leaves
+    # in time: it starts allocated beside it, and is all that its budget is entitled to, and can claim.
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("busy", budget="y", at="n2", gpus=8, mode="allocated", protected_s=HOUR, timeout_s=2 * HOUR),
+            Pending("gang", budget="y", gpus=8, replicas=2),
+            Pending("first", budget="x", gpus=4, funding="any"),
+            Pending("second", budget="x", gpus=4, funding="any", timeout_s=HOUR),
+        ],
+        budgets=[Budget("y", claim=24), Budget("x", claim=4, entitled=4, charged=1)],
+    )
+    p = replace(p, holds=(hold(p, "gang", {"n1": 8, "n2": 8}, in_s=2 * HOUR),))
+    d = decide(p, borrow={"first": "n1"}, start={"second": "n1"})
+    assert violations(p, d) == []
+    assert inverted(p, d) == []
+    second = job_at(p, "second"), Mode.ALLOCATED
+    assert second in possible(p, None, 0).starts
+    assert second in possible(p, None, 0).needed
 
 
 def test_passing_somebody_over_may_be_within_the_limit() -> None:

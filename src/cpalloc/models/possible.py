@@ -210,9 +210,7 @@ class _Ruling:
         for least in np.unique(each[alive]).tolist():
             large = np.where(each >= least, jobs.replicas[self.job], 0)
             alive &= turns.ahead_in_pools(large) + large <= turns.there(self._usage.free_gpus // least)
-        # Who may start in one mode only starts in that one.
-        modes = np.bincount(self.job[alive], minlength=len(jobs))[self.job]
-        ahead = turns.ahead(np.where(modes == 1, size, 0))
+        ahead = turns.ahead(np.where(self._in_one_mode(), size, 0))
         admits = np.where(
             self.allocated, self._admits(Mode.ALLOCATED)[self.leaf], self._admits(Mode.BORROWED)[self.leaf]
         )
@@ -220,6 +218,12 @@ class _Ruling:
         least = self._now[Mode.ALLOCATED] - self._gone(Mode.ALLOCATED)
         either = self.allocated & jobs.may_borrow[self.job]
         alive &= ~either | (least[self.leaf] + ahead < budgets.claim[self.leaf])
+
+    def _in_one_mode(self) -> BoolArray:
+        """Possible starts of those who may start in no other mode: if they start, it is in that one."""
+        modes = np.bincount(self.job[self.alive], minlength=len(self.problem.jobs))[self.job]
+        one: BoolArray = self.alive & (modes == 1)
+        return one
 
     def _unneeded(self, turns: Turns) -> frozenset[tuple[int, Mode]]:
         """Allocated starts without which, and with all those before them, their budget has enough.
@@ -235,8 +239,7 @@ class _Ruling:
         )
         enough = np.maximum(budgets.entitled, np.where(self._sum(np.flatnonzero(loses)) > 0, budgets.claim, 0))
         least = self._now[Mode.ALLOCATED] - self._gone(Mode.ALLOCATED)
-        only = np.bincount(self.job[self.alive], minlength=len(jobs))[self.job] == 1
-        ahead = turns.ahead(np.where(only, jobs.size[self.job], 0))
+        ahead = turns.ahead(np.where(self._in_one_mode(), jobs.size[self.job], 0))
         promised: IntArray = np.full(len(least), -1, dtype=np.int64)
         starting = set(self.job[self.alive].tolist())
         for j in (hold.job for hold in self.problem.holds if hold.job in starting):
