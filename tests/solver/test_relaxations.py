@@ -213,3 +213,21 @@ def test_passed_over_jobs_are_put_in_order_before_any_model_of_inversion() -> No
     assert asked == ["d"]
     search_.minimise(search.Goal("inversion", 2, 0), 5, 1.0)  # at its bound already
     assert asked == ["d"]
+
+
+@pytest.mark.parametrize(("deterministic", "asked"), [(False, False), (True, True)])
+def test_no_pass_is_begun_that_there_is_no_time_for(
+    deterministic: bool, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In deterministic mode the clock has no say."""
+    passes: list[object] = []
+    for module in (search, relaxations):
+        monkeypatch.setattr(module, "FEW_NODES", 0)
+    for name in ("as_wanted", "sparing"):
+        whole = getattr(relaxations, name)
+        monkeypatch.setattr(relaxations, name, lambda *args, whole=whole: (passes.append(whole), whole(*args))[1])
+    monkeypatch.setattr(relaxations, "PASS_S", 1e6)
+    document = generate_doc(GeneratorConfig(nodes=24, seed=1, family="gang-heavy"))
+    document["options"] = {"time_limit": 60, "deterministic": deterministic, "deterministic_limit": 5, "workers": 1}
+    solve_round(parse_round(document))
+    assert bool(passes) is asked
