@@ -29,6 +29,9 @@ SHARE = 0.4
 PASS_S = 1.5e-4
 """Seconds a job that a pass of the greedy takes (2 to 3 s at 10,000 nodes): with less time it is not begun."""
 
+AGAIN = 6
+"""Passes that there must be time for where one is worth little: another one, or one within the slack."""
+
 FOLLOWED = 6
 """Solutions of a relaxation that are followed at most."""
 
@@ -96,6 +99,9 @@ class Relaxations:
     def _follow(self, goal: Goal, pooled: Pooled, run: Run, left: Callable[[], float]) -> None:
         """Start whom the relaxation starts, as far as they find room, and preempt hardly anybody else for that."""
         models, bound, took = self.models, run.bound, 0.0
+        within_slack = bound is not None and self._value(goal) <= bound + goal.slack
+        if within_slack and not self._time_for_a_pass(AGAIN):
+            return  # within the slack the later tiers need the time more
         for _ in range(FOLLOWED):
             if run.values is None or left() <= took or not self._time_for_a_pass():
                 return
@@ -109,35 +115,39 @@ class Relaxations:
                 return
             pooled.without(missed, run.values)
             took = 0.0 if self.problem.options.deterministic else time.perf_counter() - began
+            if took > models.left() / AGAIN:
+                return  # later tiers need the time more
             run = models.solved_pooled(pooled, SHARE * left())
 
     def _spare(self, goal: Goal, stays: frozenset[int], left: Callable[[], float]) -> None:
         """Preempt hardly anybody who ``stays`` where nodes are left out, with ever less shortfall to start from: gangs
         that do not fit after all must find room within the limit.
 
-        Whoever starts there starts, or budgets are served as ever; neither is always better, as the one passes others
-        over, who are put in order, and the other finds its own victims.
+        Budgets are served as ever, or whoever starts there starts; neither is always better, as the one finds victims
+        of its own, and the other passes others over, who are put in order.
         """
         models, most = self.models, {tier: self.best.most(tier) for tier in BY_GRANTS}
         for share in SPARING:
-            before = left()
-            limits = {} if share == 1 else {"shortfall": int(share * most["shortfall"])}
-            pooled, run = models.exactly_pooled(goal.tier, before, limits)
-            if not self._time_for_a_pass() or (run.values is None and share < 1):
-                return
-            if run.values is not None:
-                stays, wanted = pooled.stays(run.values), pooled.starts(run.values)
-                self._offer(goal, as_wanted(self.problem, stays, wanted, most, models.hurry)[0])
-                if not self._time_for_a_pass() or left() < before - left():
-                    return  # another one would take longer than there is time
+            before, limits = left(), {"shortfall": int(share * most["shortfall"])}
+            if share < 1:
+                pooled = models.pooled(goal.tier, before, limits)
+                if pooled is None:
+                    return
+                stays = pooled[1]
             self._offer(goal, sparing(self.problem, stays, most, models.hurry))
-            if left() < before - left():
+            if not self._time_for_a_pass() or left() < before - left():
+                return  # another one would take longer than there is time
+            exact, run = models.exactly_pooled(goal.tier, left(), limits if share < 1 else {})
+            if run.values is not None and self._time_for_a_pass():
+                wanted, stays = exact.starts(run.values), exact.stays(run.values)
+                self._offer(goal, as_wanted(self.problem, stays, wanted, most, models.hurry)[0])
+            if not self._time_for_a_pass() or left() < (before - left()) / 2:
                 return
 
-    def _time_for_a_pass(self) -> bool:
-        """Whether the round has time for a pass of the greedy, and somebody wants it."""
+    def _time_for_a_pass(self, times: int = 1) -> bool:
+        """Whether the round has time for so many passes of the greedy, and somebody wants them."""
         models, deterministic = self.models, self.problem.options.deterministic
-        return not models.hurry() and (deterministic or models.left() > PASS_S * len(self.problem.jobs))
+        return not models.hurry() and (deterministic or models.left() > times * PASS_S * len(self.problem.jobs))
 
     def _offer(self, goal: Goal, candidate: Decision) -> None:
         if not self.models.hurry():
