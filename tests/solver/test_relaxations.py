@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from cpalloc.problem.problem import Action, Decision, Mode, Problem, status_quo
 from cpalloc.schema import parse_round
 from cpalloc.solver import relaxations, search
 from cpalloc.solver.greedy import as_wanted, greedy
+from cpalloc.solver.highs import relaxed
 from cpalloc.solver.outcome import Run
 from cpalloc.solver.relaxations import NOTHING
 from cpalloc.solver.run import minimise
@@ -189,26 +191,14 @@ def test_a_big_round_reaches_the_bound_of_shortfall_without_a_model(
 
 
 def test_passed_over_jobs_are_put_in_order_before_any_model_of_inversion() -> None:
-    search_ = search.Search.__new__(search.Search)
+    search_: Any = search.Search.__new__(search.Search)
     asked: list[object] = []
-    incumbent: Any = type("Best", (), {"decision": "d", "values": {"inversion": (5,)}})()
-
-    class NoModels:
-        def __init__(self) -> None:
-            self.problem = None
-
-        def cancelled(self) -> bool:
-            return False
-
-        def whole(self) -> bool:
-            return False
-
-        def meter(self, budget: float) -> Any:
-            return lambda: budget
-
-    search_.models, search_.best, search_._narrow = NoModels(), incumbent, []  # type: ignore[assignment]
-    search_._put_in_order = lambda decision, goal: asked.append(decision)  # type: ignore[method-assign]
-    search_._by_regions = lambda *_: None  # type: ignore[method-assign]
+    search_.models = SimpleNamespace(
+        problem=None, cancelled=lambda: False, whole=lambda: False, meter=lambda budget: lambda: budget
+    )
+    search_.best, search_._narrow = SimpleNamespace(decision="d", values={"inversion": (5,)}), []
+    search_._put_in_order = lambda decision, goal: asked.append(decision)
+    search_._by_regions = lambda *_: None
     search_.minimise(search.Goal("inversion", 2, 0), 0, 1.0)
     assert asked == ["d"]
     search_.minimise(search.Goal("inversion", 2, 0), 5, 1.0)  # at its bound already
@@ -229,3 +219,29 @@ def test_no_pass_is_begun_that_there_is_no_time_for(
     document["options"] = {"time_limit": 60, "deterministic": deterministic, "deterministic_limit": 5, "workers": 1}
     solve_round(parse_round(document))
     assert bool(passes) is asked
+
+
+def test_lost_work_is_bounded_in_whole_numbers_where_that_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the cheaper job would do; a whole one has to go."""
+    monkeypatch.setattr(relaxations, "FEW_NODES", 0)
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            *(Running(f"r{i}", budget="y", at=f"n{i}", gpus=8, lost_s=i * HOUR) for i in (1, 2)),
+            Pending("a", budget="x", gpus=4),
+        ],
+        budgets=[Budget("x", entitled=4), Budget("y")],
+    )
+    exact, whole = Pooled(p, "preemption", {"shortfall": 0}), 8 * HOUR
+    run = solved(exact)
+    assert run.bound == whole
+    part = relaxed(Pooled(p, "preemption", {"shortfall": 0}).model, 60.0)
+    assert part is not None
+    assert part[0] < whole
+    models: Any = SimpleNamespace(
+        problem=p, hurry=lambda: False, left=lambda: 60.0, exactly_pooled=lambda *_: (exact, run)
+    )
+    monkeypatch.setattr(relaxations, "SPARING", (1.0,))
+    best: Any = SimpleNamespace(most=lambda tier: 0, offer=lambda *_: [])
+    found = relaxations.Relaxations(models, best, lambda *_: None)
+    assert list(found._spare(search.Goal("preemption", 3, 0), frozenset(), lambda: 60.0)) == [whole]

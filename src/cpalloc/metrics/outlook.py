@@ -84,10 +84,7 @@ class Nearby:
 
     def room(self, at_us: int, *, hopefully: bool = False) -> IntArray:
         """GPUs of each node that are neither held at an instant nor promised; shape (n,)."""
-        here = (self._hopefully_us if hopefully else self._surely_us) > at_us
-        held = self._sum(self._at[here], self._stays.gpus[self._rows[here]])
-        room: IntArray = self._outlook.problem.nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes]
-        return room
+        return self._room((self._hopefully_us if hopefully else self._surely_us) > at_us)
 
     def in_doubt(self, at_us: int) -> list[tuple[int, int, int]]:
         """(job, node, GPUs) of the work that is there at an instant, unless its budget spares it."""
@@ -190,9 +187,7 @@ class Nearby:
         cap = np.full(len(self.nodes), jobs.max_per_node[job] or jobs.replicas[job])
         gone = self._surely_us.copy()
         gone[rows] = at_us
-        here = gone > at_us
-        held = self._sum(self._at[here], self._stays.gpus[self._rows[here]])
-        room = nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes]
+        room = self._room(gone > at_us)
         end_us = self._outlook.work.spared_us(who)
         yielding = Yielding(who, jobs.size[who], jobs.leaf[who], end_us, of, at, gpus)
         return Sparing(yielding, room, each, cap if most is None else np.minimum(cap, most))
@@ -218,6 +213,12 @@ class Nearby:
             out[promised > 0] = 0
         slots: IntArray = np.maximum(out, 0)
         return slots
+
+    def _room(self, here: BoolArray) -> IntArray:
+        """GPUs of each node beside the work that is ``here``, shape (W,), and what is promised; shape (n,)."""
+        held = self._sum(self._at[here], self._stays.gpus[self._rows[here]])
+        room: IntArray = self._outlook.problem.nodes.healthy[self.nodes] - held - self._outlook.promised[self.nodes]
+        return room
 
     def _sum(self, at: IntArray, amount: IntArray) -> IntArray:
         total = np.zeros(len(self.nodes), dtype=np.int64)

@@ -113,7 +113,8 @@ def as_wanted(
             break
         if not start(state, job, Mode.ALLOCATED, may_preempt=True):
             missed.append(job)
-    for job in np.flatnonzero(jobs.may_promote).tolist():
+    on_loan = np.flatnonzero(jobs.may_promote)
+    for job in on_loan[np.argsort(jobs.order[on_loan], kind="stable")].tolist():
         if state.granted[jobs.leaf[job]] < entitled[jobs.leaf[job]]:
             _promote(state, job)
     state = GreedyState.after(problem, prune(narrowed, state.result()))

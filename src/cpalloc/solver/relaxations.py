@@ -38,7 +38,6 @@ FOLLOWED = 6
 SPARING = (1.0, 0.95, 0.9, 0.8)
 """Parts of the shortfall allowed that are tried for a relaxation without nodes."""
 
-
 NOTHING = {"starvation": 0, "shortfall": 0}
 """What starvation and shortfall may be while they are minimised."""
 
@@ -77,10 +76,12 @@ class Relaxations:
         if not few:
             pooled = models.pooled(goal.tier, within())
             if pooled is not None:
-                yield pooled[0], "pooled"
-                if goal.tier == "preemption" and self._value(goal) > pooled[0]:
-                    self._spare(goal, pooled[1], within)
-                if self._value(goal) <= pooled[0]:
+                least = pooled[0]
+                yield least, "pooled"
+                if goal.tier == "preemption" and self._value(goal) > least:
+                    for least in self._spare(goal, pooled[1], within):
+                        yield least, "pooled"
+                if self._value(goal) <= least:
                     return
         if goal.tier in BY_GRANTS:
             exact, run = models.exactly_pooled(goal.tier, within())
@@ -119,12 +120,12 @@ class Relaxations:
                 return  # later tiers need the time more
             run = models.solved_pooled(pooled, SHARE * left())
 
-    def _spare(self, goal: Goal, stays: frozenset[int], left: Callable[[], float]) -> None:
+    def _spare(self, goal: Goal, stays: frozenset[int], left: Callable[[], float]) -> Iterator[int]:
         """Preempt hardly anybody who ``stays`` where nodes are left out, with ever less shortfall to start from: gangs
         that do not fit after all must find room within the limit.
 
         Budgets are served as ever, or whoever starts there starts; neither is always better, as the one finds victims
-        of its own, and the other passes others over, who are put in order.
+        of its own, and the other passes others over, who are put in order. Yields the bound in whole numbers, if any.
         """
         models, most = self.models, {tier: self.best.most(tier) for tier in BY_GRANTS}
         for share in SPARING:
@@ -138,6 +139,8 @@ class Relaxations:
             if not self._time_for_a_pass() or left() < before - left():
                 return  # another one would take longer than there is time
             exact, run = models.exactly_pooled(goal.tier, left(), limits if share < 1 else {})
+            if run.bound is not None and share == 1:
+                yield run.bound  # with less shortfall it is none
             if run.values is not None and self._time_for_a_pass():
                 wanted, stays = exact.starts(run.values), exact.stays(run.values)
                 self._offer(goal, as_wanted(self.problem, stays, wanted, most, models.hurry)[0])
