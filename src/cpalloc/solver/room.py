@@ -11,10 +11,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from cpalloc.problem.problem import Action, BoolArray, IntArray, JobState, Mode, Problem
+from cpalloc.problem.problem import Action, BoolArray, IntArray, Jobs, JobState, Mode, Problem
 from cpalloc.solver.placing import GreedyState, domain_and_pool, slots_now, slots_on, sum_by
 
 FloatArray = npt.NDArray[np.float64]
+
+_Room = tuple[int, int, list[int], dict[int, int]]
+"""Cost, number of victims, who they are, and the replicas that nodes take without them."""
 
 MOST_DOMAINS = 3
 """Domains in which making room is tried out: those where it looks cheapest."""
@@ -116,26 +119,19 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
     nodes, victims
         (node, replicas) …, and the work to preempt; None where no room can be made.
     """
-    problem, jobs = state.problem, state.problem.jobs
-    here = _vacated(state, job)
+    jobs, here = state.problem.jobs, _vacated(state, job)
     if not here.any():
         return None
-    need, base = int(jobs.replicas[job]), slots_now(state, job, Mode.ALLOCATED)
-    domain = domain_and_pool(problem, int(jobs.required_level[job]))
-    rows = _rows(state, job, np.flatnonzero(here), base)
-    room = np.flatnonzero(base)
-    best: tuple[int, int, list[int], dict[int, int]] | None = None
-    for d, bundles in _bundles(state, job, rows, base, domain, need):
-        inside = room[domain[room] == d]
-        have = dict(zip(inside.tolist(), base[inside].tolist(), strict=True))
-        found = _try(state, job, bundles, partial(_inside, state, here, domain, d), have, need)
-        if found is not None and (best is None or found[:2] < best[:2]):
-            best = found
+    need, best = int(jobs.replicas[job]), None
+    if need == 1 and _is_plain(jobs, job):
+        best = _for_one(state, job, here)
+    if best is None:
+        best = _for_gang(state, job, here)
     if best is None:
         return None
     _, _, chosen, have = best
     # Prefer the nodes that were made free: every victim needs a beneficiary on its nodes.
-    vacated = {n for v in chosen for row, n in state.usage.rows_of(v) if here[row]}
+    vacated = {n for v in chosen for n in _leaves(state, here, v)}
     left, filled = need, []
     for n in sorted((n for n in have if have[n]), key=lambda n: (n not in vacated, n)):
         take = min(left, have[n])
@@ -145,12 +141,60 @@ def make_room(state: GreedyState, job: int) -> tuple[list[tuple[int, int]], list
     return filled, chosen
 
 
+def _is_plain(jobs: Jobs, job: int) -> bool:
+    """Whether free GPUs alone decide how many replicas a node takes."""
+    return not (jobs.resources[job].any() or jobs.exclusive[job] or jobs.same_gpu_group[job] or jobs.max_per_node[job])
+
+
+def _for_one(state: GreedyState, job: int, here: BoolArray) -> _Room | None:
+    """Room for one replica that asks for GPUs alone, and has none yet: one node, where one victim or all of them make
+    enough; the cheapest of either. None where those do not do, for what only :func:`_for_gang` sees.
+
+    Most jobs are of this kind, and all that a gang is looked at for (domains, replicas gained) says nothing here.
+    """
+    problem, free, g = state.problem, state.usage.free_gpus, int(state.problem.jobs.gpus_per_replica[job])
+    rows = np.flatnonzero(here)
+    node, gpus = problem.held.node[rows], problem.held.gpus[rows]
+    cost = problem.jobs.preempt_cost[problem.held.job[rows]]
+    options: list[tuple[int, list[int]]] = []
+    alone = np.flatnonzero(free[node] + gpus >= g)
+    if len(alone):
+        one = rows[alone[cost[alone].argmin()]]
+        options.append((int(problem.jobs.preempt_cost[problem.held.job[one]]), [int(problem.held.job[one])]))
+    together = np.flatnonzero(free + sum_by(node, gpus, len(free)) >= g)
+    if len(together):
+        price = sum_by(node, cost, len(free))[together]
+        at = price.argmin()
+        options.append((int(price[at]), problem.held.job[rows[node == together[at]]].tolist()))
+    for _, victims in sorted(options):
+        found = _try(state, job, iter([tuple(victims)]), partial(_leaves, state, here), {}, 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _for_gang(state: GreedyState, job: int, here: BoolArray) -> _Room | None:
+    """Room for a gang, in the domain where it is cheapest."""
+    problem, jobs = state.problem, state.problem.jobs
+    need, base = int(jobs.replicas[job]), slots_now(state, job, Mode.ALLOCATED)
+    domain = domain_and_pool(problem, int(jobs.required_level[job]))
+    rows = _rows(state, job, np.flatnonzero(here), base)
+    room = np.flatnonzero(base)
+    best: _Room | None = None
+    for d, bundles in _bundles(state, job, rows, base, domain, need):
+        inside = room[domain[room] == d]
+        have = dict(zip(inside.tolist(), base[inside].tolist(), strict=True))
+        found = _try(state, job, bundles, partial(_inside, state, here, domain, d), have, need)
+        if found is not None and (best is None or found[:2] < best[:2]):
+            best = found
+    return best
+
+
 def _rows(state: GreedyState, job: int, held_rows: IntArray, base: IntArray) -> _Rows:
     """Rows with their gain by GPUs, or, where more than GPUs decides, by trying it out."""
     held, jobs, usage = state.problem.held, state.problem.jobs, state.usage
     node, gpus, g = held.node[held_rows], held.gpus[held_rows], int(jobs.gpus_per_replica[job])
-    plain = not (jobs.resources[job].any() or jobs.exclusive[job] or jobs.same_gpu_group[job] or jobs.max_per_node[job])
-    if plain:
+    if _is_plain(jobs, job):
         gain = (usage.free_gpus[node] + gpus) // g - base[node]
     else:
         gain = np.zeros(len(held_rows), dtype=np.int64)
@@ -229,7 +273,8 @@ def _by_domain(
     if not len(among):
         return
     among = among[np.argsort(where[among], kind="stable")]
-    first = np.flatnonzero(np.diff(where[among], prepend=-1))
+    sorted_ = where[among]
+    first = np.append(0, 1 + np.flatnonzero(sorted_[1:] != sorted_[:-1]))
     beyond = [*first[1:].tolist(), len(among)]
     domains = where[among[first]]
     least = np.minimum.reduceat(score[among], first) * lacks[domains] * (1 - 1e-9)  # safe from rounding
@@ -252,9 +297,14 @@ def _lazily(order: IntArray, others: IntArray, keys: tuple[IntArray, IntArray, F
     yield others[np.lexsort(tuple(key[others] for key in keys))]
 
 
+def _leaves(state: GreedyState, here: BoolArray, job: int) -> list[int]:
+    """Nodes that a victim would vacate for the gang."""
+    return [n for row, n in state.usage.rows_of(job) if here[row]]
+
+
 def _inside(state: GreedyState, here: BoolArray, domain_of: IntArray, domain: int, job: int) -> list[int]:
-    """Nodes of a domain that a victim would vacate for the gang."""
-    return [n for row, n in state.usage.rows_of(job) if here[row] and domain_of[n] == domain]
+    """Those of a domain."""
+    return [n for n in _leaves(state, here, job) if domain_of[n] == domain]
 
 
 def _try(
@@ -264,8 +314,8 @@ def _try(
     nodes_of: Callable[[int], list[int]],
     have: dict[int, int],
     need: int,
-) -> tuple[int, int, list[int], dict[int, int]] | None:
-    """Make room in one domain: (cost, victims, who they are, replicas per node); None where it is not enough."""
+) -> _Room | None:
+    """Make room in one domain; None where it is not enough."""
     usage, jobs = state.usage, state.problem.jobs
     total, losses = sum(have.values()), _Losses(state)
     chosen: list[int] = []
