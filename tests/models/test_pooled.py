@@ -14,7 +14,8 @@ from cpalloc.models.pooled import TIERS, Pooled
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Decision, Problem
 from cpalloc.schema import parse_round
-from cpalloc.solver.greedy import greedy, sparing
+from cpalloc.solver.following import sparing
+from cpalloc.solver.greedy import greedy
 from cpalloc.solver.highs import relaxed
 from cpalloc.solver.outcome import Status
 from cpalloc.solver.run import minimise
@@ -113,6 +114,39 @@ def test_the_cheapest_work_that_makes_room_goes() -> None:
     assert bound(p, "preemption", {"shortfall": 8}) == 0
     assert staying(p, {"shortfall": 0}) == {job_at(p, "dear")}
     assert staying(p, {"shortfall": 8}) == {job_at(p, "dear"), job_at(p, "cheap")}
+
+
+def on_one_node(*gpus: int, free: int = 0) -> Problem:
+    """A node of work on loan, what its GPUs lose a minute each, and a job that wants all of the node."""
+    return problem(
+        nodes=[Node("n1", gpus=sum(gpus) + free)],
+        jobs=[
+            *(Running(f"r{i}", budget="y", at="n1", gpus=g, lost_s=60) for i, g in enumerate(gpus)),
+            Pending("new", budget="x", gpus=sum(gpus)),
+        ],
+        budgets=[Budget("x", entitled=8, claim=8), Budget("y")],
+    )
+
+
+@pytest.mark.parametrize(("gpus", "free", "lost"), [((4, 4), 0, 8), ((7, 1), 0, 8), ((2, 2, 4), 1, 8), ((4, 4), 4, 4)])
+def test_whoever_stays_on_a_node_may_cost_a_slot_that_it_does_not_have(
+    gpus: tuple[int, ...], free: int, lost: int
+) -> None:
+    # A job of less than the node has no slot of its size, and yet there is none beside it.
+    assert bound(on_one_node(*gpus, free=free), "preemption", {"shortfall": 0}) == lost * 60
+
+
+def test_several_that_stay_may_cost_a_slot_together() -> None:
+    # Of three jobs of 2 GPUs and 2 free ones two have to go for one of 6, and none costs a slot alone.
+    p = problem(
+        nodes=[Node("n1")],
+        jobs=[
+            *(Running(f"r{i}", budget="y", at="n1", gpus=2, lost_s=60) for i in range(3)),
+            Pending("new", budget="x", gpus=6),
+        ],
+        budgets=[Budget("x", entitled=6, claim=6), Budget("y")],
+    )
+    assert whole(p, "preemption", {"shortfall": 0}) == 4 * 60
 
 
 def over_share(*, claim: int) -> Problem:

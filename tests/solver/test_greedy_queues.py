@@ -18,7 +18,8 @@ from cpalloc.models.objectives.inversion import inverted
 from cpalloc.models.possible import possible
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Decision, JobState, Mode, Problem
-from cpalloc.solver.greedy import greedy, in_order, sparing
+from cpalloc.solver.following import sparing
+from cpalloc.solver.greedy import greedy, in_order
 from cpalloc.solver.values import same, violations
 from models.fixing import any_start
 from models.possible_rounds import drawn, everything

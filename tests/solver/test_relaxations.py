@@ -19,7 +19,8 @@ from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Decision, Mode, Problem, status_quo
 from cpalloc.schema import parse_round
 from cpalloc.solver import relaxations, search
-from cpalloc.solver.greedy import as_wanted, greedy
+from cpalloc.solver.following import as_wanted
+from cpalloc.solver.greedy import greedy
 from cpalloc.solver.highs import relaxed
 from cpalloc.solver.outcome import Run
 from cpalloc.solver.relaxations import NOTHING
@@ -109,6 +110,29 @@ def test_without_those_that_found_no_room_others_start() -> None:
     assert {"s1", "s2"} < names(p, pooled.starts(again.values or ()))
 
 
+def test_whoever_is_wanted_starts_in_the_pool_where_it_is() -> None:
+    p = problem(
+        nodes=[Node("a1", pool="a100"), Node("h1", pool="h100")],
+        jobs=[Pending("either"), Pending("other")],
+        budgets=[Budget("x", entitled=2)],
+    )
+    either, other = job_at(p, "either"), job_at(p, "other")
+    for pools in ({either: 0, other: 1}, {either: 1, other: 0}):
+        found, missed = as_wanted(p, frozenset(), pools, NOTHING)
+        assert {j: int(p.nodes.pool[places[0].node]) for j, places in found.placement.items()} == pools
+        assert not missed
+
+
+def test_whoever_is_wanted_where_there_is_no_room_starts_elsewhere() -> None:
+    p = problem(
+        nodes=[Node("a1", pool="a100", gpus=1), Node("h1", pool="h100")],
+        jobs=[Pending("a"), Pending("b")],
+        budgets=[Budget("x", entitled=2)],
+    )
+    found, missed = as_wanted(p, frozenset(), {0: 0, 1: 0}, NOTHING)
+    assert (len(found.placement), missed) == (2, {1})
+
+
 def test_whoever_stays_is_only_preempted_while_too_much_is_missing() -> None:
     p = problem(
         nodes=[Node("n1"), Node("n2")],
@@ -122,7 +146,7 @@ def test_whoever_stays_is_only_preempted_while_too_much_is_missing() -> None:
     )
     stays = {job_at(p, "dear")}
     for most, gone in ((8, {"cheap"}), (0, {"cheap", "dear"})):
-        found, missed = as_wanted(p, stays, [job_at(p, "a")], {"starvation": 99, "shortfall": most})
+        found, missed = as_wanted(p, stays, {job_at(p, "a"): 0}, {"starvation": 99, "shortfall": most})
         assert violations(p, found) == []
         assert names(p, [j for j in range(len(p.jobs)) if found.action[j] == Action.PREEMPT]) == gone
         assert not missed
@@ -137,13 +161,13 @@ def test_what_runs_on_loan_is_promoted_while_its_budget_is_short() -> None:
         ],
         budgets=[Budget("x", entitled=4, claim=8)],
     )
-    found, _ = as_wanted(p, {0, 1}, [], NOTHING)
+    found, _ = as_wanted(p, {0, 1}, {}, NOTHING)
     assert int(found.promoted.sum()) == 1
 
 
 def test_who_is_stopped_has_what_was_decided_so_far() -> None:
     p = beyond_entitlement()
-    found, _ = as_wanted(p, frozenset(), list(range(4)), NOTHING, lambda: True)
+    found, _ = as_wanted(p, frozenset(), dict.fromkeys(range(4), 0), NOTHING, lambda: True)
     assert (found.action == status_quo(p).action).all()
 
 
@@ -161,8 +185,8 @@ def test_whatever_is_wanted_every_rule_holds() -> None:
         better += worth(p, found, "shortfall") < worth(p, greedy(p), "shortfall")
         drawn = any_decision(p, rng)
         if drawn is not None:
-            allocated = sorted(j for j in drawn.placement if drawn.mode[j] == Mode.ALLOCATED)
-            again, _ = as_wanted(p, frozenset(), allocated, NOTHING)
+            pools = {j: int(p.nodes.pool[drawn.placement[j][0].node]) for j in drawn.starts_in(Mode.ALLOCATED)}
+            again, _ = as_wanted(p, frozenset(), pools, NOTHING)
             assert violations(p, again) == []
     assert followed > 10
     assert better >= 1
@@ -239,7 +263,11 @@ def test_lost_work_is_bounded_in_whole_numbers_where_that_is_more(monkeypatch: p
     assert part is not None
     assert part[0] < whole
     models: Any = SimpleNamespace(
-        problem=p, hurry=lambda: False, left=lambda: 60.0, exactly_pooled=lambda *_: (exact, run)
+        problem=p,
+        hurry=lambda: False,
+        left=lambda: 60.0,
+        exactly_pooled=lambda *_: (exact, run),
+        pooled_in_turn=lambda *_: (exact, run),
     )
     monkeypatch.setattr(relaxations, "SPARING", (1.0,))
     best: Any = SimpleNamespace(most=lambda tier: 0, offer=lambda *_: [])

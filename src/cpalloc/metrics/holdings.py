@@ -182,7 +182,8 @@ def _capacity(problem: Problem, replicas: Sequence[Replica]) -> _Left:
     masks: dict[int, int] = {}
     counts: dict[int, int] = {}
     for node in touched:
-        ready, draining = nodes.state[node] == NodeState.READY, nodes.state[node] == NodeState.DRAINING
+        state = int(nodes.state[node])
+        ready, draining = state == NodeState.READY, state == NodeState.DRAINING
         if node in unknown:
             counts[node] = int(nodes.healthy[node]) if ready else int(nodes.gpus[node]) if draining else 0
         else:

@@ -5,9 +5,14 @@ For every pool p and size g, with S_pg = Σ_{n ∈ p} ⌊(free GPUs of n + those
     Σ_c R_c ⌊g_c / g⌋ y_cp + Σ_j s_jpg k_j ≤ S_pg,
 
 where y_cp starts of class c (R_c replicas of g_c GPUs each) go to pool p, and k_j says that a job that could be
-preempted stays, whose GPUs on a node make ⌊· / g⌋ slots there. What lies on one node adds up to no more slots than it
-has, so every decision satisfies this. Nor does a budget lose allocated work and keep less than its claim: with n_ℓ the
-allocated jobs of leaf ℓ that may be preempted,
+preempted stays, whose h_jn GPUs on node n make s_jpg = Σ_n ⌊h_jn / g⌋ slots there. What lies on one node adds up to no
+more slots than it has, so every decision satisfies this. Where jobs share a node, one that stays may cost it more slots
+than it has itself; with T_n the GPUs of node n if all leave, x_ng slots of it are then lost instead,
+
+    g x_ng ≥ g ⌊T_n / g⌋ − T_n + Σ_j h_jn k_j,    x_ng ≥ (⌊T_n / g⌋ − ⌊(T_n − h_jn) / g⌋) k_j for each j.
+
+Nor does a budget lose allocated work and keep less than its claim: with n_ℓ the allocated jobs of leaf ℓ that may be
+preempted,
 
     Σ_{j ∈ ℓ} k_j < n_ℓ  ⇒  granted_ℓ ≥ claim_ℓ.
 
@@ -44,12 +49,13 @@ class Pooled:
     ----------
     model, objective
         The model, and what is to be minimised: GPUs, weighted quarters of GPUs, or GPU-seconds, as the tier has it.
+    waiting
+        Jobs that may start allocated and are alike, in the order of their budget, and how many go to each pool.
     """
 
     def __init__(self, problem: Problem, tier: str, limits: Mapping[str, int], can: Possible | None = None) -> None:
         self.problem, self.model = problem, cp_model.CpModel()
         nodes, self._ready = problem.nodes, problem.nodes.state == NodeState.READY
-        self._sizes = sorted(set(problem.jobs.gpus_per_replica.tolist()) - {0})
         self._granted: dict[int, Terms] = defaultdict(list)
         self._slots: dict[tuple[int, int], Terms] = defaultdict(list)
         self._cost: Terms = []
@@ -57,12 +63,14 @@ class Pooled:
         self._paid = 0
         self._losers: list[tuple[int, int, cp_model.IntVar]] = []
         self._short: dict[int, cp_model.IntVar] = {}
-        self._waiting: list[tuple[list[int], list[cp_model.IntVar]]] = []
+        self.waiting: list[tuple[list[int], dict[int, cp_model.IntVar]]] = []
         held = problem.held
         self._can = possible(problem) if can is None else can
+        starts = [job for job, mode in self._can.starts if mode is Mode.ALLOCATED]
+        self._sizes = sorted(set(problem.jobs.gpus_per_replica[starts].tolist()) - {0})
         self._goes = np.zeros(len(problem.jobs), dtype=np.bool_)
         self._goes[list(self._can.goes)] = True
-        there = np.where(self._ready, nodes.free_gpus, 0)
+        self._there = there = np.where(self._ready, nodes.free_gpus, 0)
         rows = self._ready[held.node] & self._goes[held.job]
         np.add.at(there, held.node[rows], held.gpus[rows])
         self._base = granted(problem, status_quo(problem))
@@ -88,20 +96,20 @@ class Pooled:
             out.update(members[: round(values[var.index])])
         return frozenset(out)
 
-    def starts(self, values: Sequence[float]) -> list[int]:
-        """Waiting jobs that start in a solution, of those alike the first of their budget; ascending."""
-        return sorted(
-            job
-            for members, starts in self._waiting
-            for job in members[: round(sum(values[var.index] for var in starts))]
-        )
+    def starts(self, values: Sequence[float]) -> dict[int, int]:
+        """Waiting jobs that start in a solution, of those alike the first of their budget, and the pool of each."""
+        out: dict[int, int] = {}
+        for members, starts in self.waiting:
+            pools = (pool for pool, var in starts.items() for _ in range(round(values[var.index])))
+            out.update(zip(members, pools, strict=False))
+        return out
 
     def without(self, jobs: Collection[int], values: Sequence[float]) -> None:
         """Let so many fewer of those alike start than in a solution; no bound for a tier any more."""
-        for members, starts in self._waiting:
-            count = round(sum(values[var.index] for var in starts))
+        for members, starts in self.waiting:
+            count = round(sum(values[var.index] for var in starts.values()))
             if fewer := sum(job in jobs for job in members[:count]):
-                self.model.add(dot([(1, var) for var in starts]) <= count - fewer)
+                self.model.add(dot([(1, var) for var in starts.values()]) <= count - fewer)
 
     def _value(self, tier: str) -> Linear:
         """A tier's first part, or less."""
@@ -130,43 +138,81 @@ class Pooled:
         """Jobs that run: those alike that may be preempted stay so many, and those that may be promoted are."""
         jobs, promotes = self.problem.jobs, np.zeros(len(self.problem.jobs), dtype=np.bool_)
         promotes[list(self._can.promotes)] = True
-        evictable = np.flatnonzero(self._goes)
-        slots = {key: column[evictable].tolist() for key, column in self._slots_held().items()}
-        leaf, size, cost = (column[evictable].tolist() for column in (jobs.leaf, jobs.size, jobs.preempt_cost))
-        allocated = (jobs.mode[evictable] == Mode.ALLOCATED).tolist()
-        promotable = promotes[evictable].tolist()
-        alike: dict[tuple[int, bool, int, int, int, tuple[int, ...]], list[int]] = defaultdict(list)
-        for i in range(len(evictable)):
-            if leaf[i] >= 0 and allocated[i]:
-                self._base[leaf[i]] -= size[i]
-            grants = size[i] if leaf[i] >= 0 and (allocated[i] or promotable[i]) else 0
-            price = cost[i] if by_cost else 0
-            row = tuple(column[i] for column in slots.values())
-            alike[leaf[i], allocated[i], grants, price, size[i], row].append(int(evictable[i]))
-        for (at, loses, grants, price, _, row), members in alike.items():
+        allocated = (jobs.mode == Mode.ALLOCATED) & self._goes & (jobs.leaf >= 0)
+        np.subtract.at(self._base, jobs.leaf[allocated], jobs.size[allocated])
+        grants = np.where(allocated | (promotes & self._goes & (jobs.leaf >= 0)), jobs.size, 0)
+        price = np.where(self._goes, jobs.preempt_cost, 0) if by_cost else np.zeros(len(jobs), dtype=np.int64)
+        counts = np.flatnonzero((grants > 0) | (price > 0))  # nothing is lost without the others
+        shared = self._shared(counts)
+        single = np.full(len(jobs), -1, dtype=np.int64)
+        for rows in shared.values():
+            single[self.problem.held.job[rows]] = self.problem.held.job[rows]
+        slots = self._slots_held(shared)
+        columns = (jobs.leaf, allocated, grants, price, jobs.size, single, *slots.values())
+        alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for job, row in zip(counts.tolist(), zip(*(c[counts].tolist() for c in columns), strict=True), strict=True):
+            alike[row].append(job)
+        alone: dict[int, cp_model.IntVar] = {}
+        for (at, loses, gpus, cost, _, by_itself, *slots_of), members in alike.items():
             count = len(members)
-            if not grants and not price:
-                continue  # nothing is lost without it
             stays = self.model.new_int_var(0, count, "")
             self._running.append((members, stays))
             if loses:
                 self._losers.append((at, count, stays))
-            self._paid += price * count
-            self._cost.append((price, stays))
-            if grants:
-                self._granted[at].append((grants, stays))
-            for key, number in zip(slots, row, strict=True):
+            self._paid += cost * count
+            self._cost.append((cost, stays))
+            if gpus:
+                self._granted[at].append((gpus, stays))
+            if by_itself >= 0:
+                alone[by_itself] = stays
+            for key, number in zip(slots, slots_of, strict=True):
                 if number:
                     self._slots[key].append((number, stays))
+        self._share(shared, alone)
         fixed = ~self._goes & promotes & (jobs.leaf >= 0)
         np.add.at(self._base, jobs.leaf[fixed], jobs.size[fixed])
 
-    def _slots_held(self) -> dict[tuple[int, int], IntArray]:
-        """Slots that jobs make of the GPUs they hold on ready nodes, by pool and size; shape (J,) each."""
+    def _shared(self, jobs: IntArray) -> dict[tuple[int, int], IntArray]:
+        """Nodes and sizes for which jobs that stay may cost more slots than they have; and what of ``jobs`` is there,
+        as rows of ``Problem.held``."""
+        held, out = self.problem.held, dict[tuple[int, int], IntArray]()
+        counted = np.zeros(len(self.problem.jobs), dtype=np.bool_)
+        counted[jobs] = True
+        rows = np.flatnonzero(self._ready[held.node] & counted[held.job])
+        rows = rows[np.argsort(held.node[rows], kind="stable")]
+        nodes, first = np.unique(held.node[rows], return_index=True)
+        if not len(rows):
+            return {}
+        on, there, gpus = np.split(rows, first[1:]), self._there[nodes], held.gpus[rows]
+        left = there - np.add.reduceat(gpus, first)
+        for g in self._sizes:
+            costs_more = there // g - left // g > np.add.reduceat(gpus // g, first)
+            out.update({(int(nodes[i]), g): on[i] for i in np.flatnonzero(costs_more)})
+        return out
+
+    def _share(self, shared: Mapping[tuple[int, int], IntArray], stays: Mapping[int, cp_model.IntVar]) -> None:
+        """Slots that shared nodes lose."""
+        held, pool = self.problem.held, self.problem.nodes.pool
+        for (node, g), rows in shared.items():
+            there, terms = int(self._there[node]), []
+            lost = self.model.new_int_var(0, there // g, "")
+            for job, gpus in zip(held.job[rows].tolist(), held.gpus[rows].tolist(), strict=True):
+                terms.append((gpus, stays[job]))
+                if slots := there // g - (there - gpus) // g:
+                    self.model.add(lost >= slots * stays[job])
+            self.model.add(g * lost >= g * (there // g) - there + dot(terms))
+            self._slots[int(pool[node]), g].append((1, lost))
+
+    def _slots_held(self, shared: Collection[tuple[int, int]]) -> dict[tuple[int, int], IntArray]:
+        """Slots that jobs make of the GPUs they hold on ready nodes that they do not share, by pool and size; shape
+        (J,) each."""
         held, nodes, out = self.problem.held, self.problem.nodes, {}
-        for pool in range(len(self.problem.pool_names)):
-            rows = np.flatnonzero(self._ready[held.node] & (nodes.pool[held.node] == pool))
-            for g in self._sizes:
+        for g in self._sizes:
+            apart = np.ones(len(nodes.names), dtype=np.bool_)
+            apart[[n for n, size in shared if size == g]] = False
+            for pool in range(len(self.problem.pool_names)):
+                at = self._ready & apart & (nodes.pool == pool)
+                rows = np.flatnonzero(at[held.node])
                 count = np.zeros(len(self.problem.jobs), dtype=np.int64)
                 np.add.at(count, held.job[rows], held.gpus[rows] // g)
                 out[pool, g] = count
@@ -186,11 +232,11 @@ class Pooled:
             if rule not in pools:
                 eligible = self.problem.eligibility[rule] & self._ready
                 pools[rule] = np.unique(self.problem.nodes.pool[eligible]).tolist()
-            starts = [self.model.new_int_var(0, len(members), "") for _ in pools[rule]]
+            starts = {pool: self.model.new_int_var(0, len(members), "") for pool in pools[rule]}
             if len(starts) > 1:
-                self.model.add(dot([(1, y) for y in starts]) <= len(members))
-            self._waiting.append((members, starts))
-            for pool, y in zip(pools[rule], starts, strict=True):
+                self.model.add(dot([(1, y) for y in starts.values()]) <= len(members))
+            self.waiting.append((members, starts))
+            for pool, y in starts.items():
                 self._granted[leaf].append((size, y))
                 for slot in self._sizes:
                     if g >= slot:

@@ -363,6 +363,11 @@ class Decision:
     reservations: tuple[Hold, ...] = ()
     blocked: tuple[int, ...] = ()
 
+    def starts_in(self, mode: Mode) -> list[int]:
+        """Jobs that start in a mode, in the order of ``placement``."""
+        starts = list(self.placement)
+        return [j for j, how in zip(starts, self.mode[starts].tolist(), strict=True) if how == mode]
+
 
 def status_quo(problem: Problem) -> Decision:
     """Everything running stays, except forced ends; nothing starts. Always feasible (policy section 1)."""

@@ -42,9 +42,10 @@ class Beside:
             for at, node in enumerate(hold.nodes):
                 self._held_at[node].append((h, at))
         self._running = self._running_on() if problem.holds else {}
-        for job, places in placement.items():
-            if decision.mode[job] == Mode.ALLOCATED:
-                self.started(job, places)
+        if problem.holds:
+            for job, mode in zip(list(placement), decision.mode[list(placement)].tolist(), strict=True):
+                if mode == Mode.ALLOCATED:
+                    self.started(job, placement[job])
 
     def started(self, job: int, placement: Iterable[Replica]) -> None:
         """Count an allocated start."""

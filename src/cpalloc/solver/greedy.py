@@ -12,7 +12,6 @@ import heapq
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -35,7 +34,7 @@ def greedy(problem: Problem, halted: Callable[[], bool] = bool, late: Callable[[
     """Decide a round greedily; every rule holds, nothing is proved. Once ``halted``, with what was decided so far; and
     once it is ``late`` nothing more is taken back for anybody: what is free is given away."""
     state = GreedyState.after(problem, status_quo(problem))
-    _serve(state, problem.budgets.entitled.tolist(), lambda: halted() or late())
+    serve(state, problem.budgets.entitled.tolist(), lambda: halted() or late())
     serve_beyond(state, halted)
     lend(state, halted)
     return state.result() if halted() else prune(problem, state.result())
@@ -48,7 +47,7 @@ def in_order(problem: Problem, decision: Decision, passed: Collection[int], most
     ``most``, or a budget that loses work has less than its claim.
     """
     jobs, state = problem.jobs, GreedyState.after(problem, decision)
-    lent = {j for j in decision.placement if decision.mode[j] == Mode.BORROWED}
+    lent = set(decision.starts_in(Mode.BORROWED))
     if any(jobs.may_allocate[j] for j in passed):
         state.withdraw(lent)  # allocated work yields to nothing borrowed
     else:
@@ -60,78 +59,34 @@ def in_order(problem: Problem, decision: Decision, passed: Collection[int], most
                 _start_anew(state, leaf, mode)
         if not any(int(jobs.leaf[j]) in leaves for j in inverted(problem, state.result())):
             break
-    losing = {int(jobs.leaf[v]) for v in victims(problem, decision) if jobs.mode[v] == Mode.ALLOCATED}
-    entitled, claim = problem.budgets.entitled.tolist(), problem.budgets.claim.tolist()
-
-    def served() -> bool:
-        return all(state.granted[leaf] >= claim[leaf] for leaf in losing) and _within(state, most)
-
-    _serve(state, entitled, may_preempt=False)
-    if not served():
-        _serve(
-            state, np.maximum(entitled, [claim[x] if x in losing else 0 for x in range(len(claim))]).tolist(), served
-        )
+    serve(state, problem.budgets.entitled.tolist(), may_preempt=False)
+    serve_as_needed(state, losing(problem, decision), most)
     if lent:
         lend(state)
     return prune(problem, state.result())
 
 
-def sparing(
-    problem: Problem, stays: Collection[int], most: Mapping[str, int], halted: Callable[[], bool] = bool
-) -> Decision:
-    """The greedy's decision if some jobs may not be preempted; they are only while starvation and shortfall exceed
-    ``most`` without it. Once ``halted``, with what was decided so far."""
-    entitled = problem.budgets.entitled.tolist()
-    state = GreedyState.after(narrowed := _with_fixed(problem, stays), status_quo(narrowed))
-    _serve(state, entitled, halted)
-    if halted():
-        return state.result()
-    state = GreedyState.after(problem, prune(narrowed, state.result()))
-    _serve(state, entitled, lambda: halted() or _within(state, most))
-    serve_beyond(state, halted)
-    lend(state, halted)
-    return state.result() if halted() else prune(problem, state.result())
+def losing(problem: Problem, decision: Decision) -> frozenset[int]:
+    """Leaves that lose allocated work without having to."""
+    jobs = problem.jobs
+    return frozenset(int(jobs.leaf[v]) for v in victims(problem, decision) if int(jobs.mode[v]) == Mode.ALLOCATED)
 
 
-def as_wanted(
-    problem: Problem,
-    stays: Collection[int],
-    wanted: Sequence[int],
-    most: Mapping[str, int],
-    halted: Callable[[], bool] = bool,
-) -> tuple[Decision, frozenset[int]]:
-    """The decision that starts whoever is wanted, the largest first, and preempts nobody who ``stays`` for that.
+def serve_as_needed(
+    state: GreedyState, losers: Collection[int], most: Mapping[str, int], halted: Callable[[], bool] = bool
+) -> None:
+    """Serve budgets while starvation and shortfall exceed ``most``, or a leaf of ``losers`` has less than its claim."""
+    entitled, claim = state.problem.budgets.entitled.tolist(), state.problem.budgets.claim.tolist()
+    target = [max(e, c) if leaf in losers else e for leaf, (e, c) in enumerate(zip(entitled, claim, strict=True))]
 
-    While starvation and shortfall exceed ``most``, entitlements are then served as ever. Returns who of those wanted
-    found no room, too. Once ``halted``, with what was decided so far.
-    """
-    jobs, entitled = problem.jobs, problem.budgets.entitled.tolist()
-    state = GreedyState.after(narrowed := _with_fixed(problem, stays), status_quo(narrowed))
-    missed: list[int] = []
-    for job in sorted(wanted, key=lambda j: (-int(jobs.size[j]), int(jobs.order[j]))):
-        if halted():
-            break
-        if not start(state, job, Mode.ALLOCATED, may_preempt=True):
-            missed.append(job)
-    on_loan = np.flatnonzero(jobs.may_promote)
-    for job in on_loan[np.argsort(jobs.order[on_loan], kind="stable")].tolist():
-        if state.granted[jobs.leaf[job]] < entitled[jobs.leaf[job]]:
-            _promote(state, job)
-    state = GreedyState.after(problem, prune(narrowed, state.result()))
-    _serve(state, entitled, lambda: halted() or _within(state, most))
-    serve_beyond(state, halted)
-    lend(state, halted)
-    return state.result() if halted() else prune(problem, state.result()), frozenset(missed)
+    def enough() -> bool:
+        served = all(state.granted[leaf] >= claim[leaf] for leaf in losers) and within(state, most)
+        return served or halted()
+
+    serve(state, target, enough)
 
 
-def _with_fixed(problem: Problem, stays: Collection[int]) -> Problem:
-    """The round if some jobs could not be preempted."""
-    state = problem.jobs.state.copy()
-    state[list(stays)] = JobState.FIXED
-    return replace(problem, jobs=replace(problem.jobs, state=state))
-
-
-def _within(state: GreedyState, most: Mapping[str, int]) -> bool:
+def within(state: GreedyState, most: Mapping[str, int]) -> bool:
     """Whether starvation and shortfall are within limits."""
     entitled, have = state.problem.budgets.entitled.tolist(), state.granted
     return (
@@ -174,7 +129,7 @@ def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
     return problem.once(("queues", mode), queues)
 
 
-def _serve(
+def serve(
     state: GreedyState, target: Sequence[int], enough: Callable[[], bool] = bool, *, may_preempt: bool = True
 ) -> None:
     """Lowest projected ratio first, until it is enough, or every budget has its target or nothing it wants starts."""
@@ -209,7 +164,7 @@ def _start_or_promote(state: GreedyState, job: int, *, may_preempt: bool) -> boo
         return False
     if int(state.problem.jobs.state[job]) == JobState.PENDING:
         return start(state, job, Mode.ALLOCATED, may_preempt=may_preempt)
-    return _promote(state, job)
+    return promote(state, job)
 
 
 def serve_beyond(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
@@ -248,7 +203,7 @@ def lend(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
         push(leaf, position)
 
 
-def _promote(state: GreedyState, job: int) -> bool:
+def promote(state: GreedyState, job: int) -> bool:
     """Let a borrowed job go on allocated; False when its caps, its claim or a promise forbid it."""
     jobs = state.problem.jobs
     leaf, size = int(jobs.leaf[job]), int(jobs.size[job])

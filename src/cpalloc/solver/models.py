@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 from ortools.sat.python.cp_model import CpModel
 
+from cpalloc.models.in_turn import serve_in_turn
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import forbid, watch
 from cpalloc.models.partition import Partition
@@ -19,7 +20,7 @@ from cpalloc.models.pooled import Pooled
 from cpalloc.models.possible import possible
 from cpalloc.models.round import build
 from cpalloc.models.variables import Linear, ModelContext
-from cpalloc.problem.problem import Decision, JobState, Problem
+from cpalloc.problem.problem import Decision, JobState, Mode, Problem
 from cpalloc.solver.highs import relaxed
 from cpalloc.solver.hints import hint_of
 from cpalloc.solver.incumbent import Incumbent
@@ -191,10 +192,21 @@ class Models:
         )
         return self._counted(run)
 
-    def _pooled(self, tier: str, stricter: Mapping[str, int]) -> Pooled:
+    def pooled_in_turn(
+        self, tier: str, limit_s: float, stricter: Mapping[str, int], about: Mapping[int, int], without: Collection[int]
+    ) -> tuple[Pooled, Run]:
+        """The same with budgets that serve their queues in turn, ``without`` some jobs, and ``about`` so many GPUs of
+        each leaf (:func:`serve_in_turn`): no bound, but mostly a solution that is as good and passes nobody over."""
+        left = self.meter(limit_s)
+        pooled = self._pooled(tier, stricter, without)
+        serve_in_turn(pooled, about)
+        return pooled, self.solved_pooled(pooled, left())
+
+    def _pooled(self, tier: str, stricter: Mapping[str, int], without: Collection[int] = ()) -> Pooled:
         began = time.perf_counter()
         limits = {name: most for name, part, most in self.best.limits if part == 0}
-        model = Pooled(self.problem, tier, {**limits, **stricter}, self.possible)
+        can = replace(self.possible, starts=self.possible.starts - {(j, Mode.ALLOCATED) for j in without})
+        model = Pooled(self.problem, tier, {**limits, **stricter}, can)
         self.build_s += time.perf_counter() - began
         return model
 

@@ -34,9 +34,12 @@ class GreedyState:
     reaching: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Per leaf, sizes of the jobs that take either mode and were newly allocated, in ascending order."""
     in_vain: set[Hashable] = field(default_factory=set)
+    coming: list[int] = field(init=False)
+    """Per leaf, allocated GPUs that are still to start: who loses work may count on them (rule 4)."""
 
     def __post_init__(self) -> None:
         self.beside = Beside(self.problem, self.decision, self.placement)
+        self.coming = [0] * len(self.granted)
 
     @classmethod
     def after(cls, problem: Problem, decision: Decision, without: Collection[int] = ()) -> GreedyState:

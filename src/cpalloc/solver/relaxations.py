@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from cpalloc.models.pooled import Pooled
 from cpalloc.problem.problem import Decision
+from cpalloc.solver.following import as_wanted, sparing
 from cpalloc.solver.goals import BY_GRANTS, FEW_NODES, Goal
-from cpalloc.solver.greedy import as_wanted, sparing
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
 from cpalloc.solver.outcome import Run
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 SHARE = 0.4
 """Part of a tier's time for bounds of relaxations."""
+
+SPARE_SHARE = 0.85
+"""The same of that for ``preemption`` beyond few nodes, where following them gains more than the whole model does."""
 
 PASS_S = 1.5e-4
 """Seconds a job that a pass of the greedy takes (2 to 3 s at 10,000 nodes): with less time it is not begun."""
@@ -72,7 +76,7 @@ class Relaxations:
     def _bounds(self, goal: Goal, left: Callable[[], float]) -> Iterator[tuple[int, str]]:
         """Bounds of ever closer relaxations, until one is reached, and where they come from."""
         models, few = self.models, len(self.problem.nodes.names) <= FEW_NODES
-        within = models.meter(SHARE * left())
+        within = models.meter((SPARE_SHARE if goal.tier == "preemption" and not few else SHARE) * left())
         if not few:
             pooled = models.pooled(goal.tier, within())
             if pooled is not None:
@@ -124,8 +128,8 @@ class Relaxations:
         """Preempt hardly anybody who ``stays`` where nodes are left out, with ever less shortfall to start from: gangs
         that do not fit after all must find room within the limit.
 
-        Budgets are served as ever, or whoever starts there starts; neither is always better, as the one finds victims
-        of its own, and the other passes others over, who are put in order. Yields the bound in whole numbers, if any.
+        Budgets are served as ever, or start what they start there if each serves its queue in turn; neither is always
+        better. Yields the bound in whole numbers, if any.
         """
         models, most = self.models, {tier: self.best.most(tier) for tier in BY_GRANTS}
         for share in SPARING:
@@ -141,11 +145,36 @@ class Relaxations:
             exact, run = models.exactly_pooled(goal.tier, left(), limits if share < 1 else {})
             if run.bound is not None and share == 1:
                 yield run.bound  # with less shortfall it is none
-            if run.values is not None and self._time_for_a_pass():
-                wanted, stays = exact.starts(run.values), exact.stays(run.values)
-                self._offer(goal, as_wanted(self.problem, stays, wanted, most, models.hurry)[0])
+            if run.values is not None:
+                self._serve_in_turn(goal, exact.starts(run.values), limits, most, left)
             if not self._time_for_a_pass() or left() < (before - left()) / 2:
                 return
+
+    def _serve_in_turn(
+        self,
+        goal: Goal,
+        likely: Iterable[int],
+        limits: Mapping[str, int],
+        most: Mapping[str, int],
+        left: Callable[[], float],
+    ) -> None:
+        """Follow the relaxation with budgets that serve their queues in turn, without those that found no room before:
+        ``likely`` are the starts that would be cheapest in any order."""
+        models, jobs, missed = self.models, self.problem.jobs, set[int]()
+        about: dict[int, int] = defaultdict(int)
+        for job in likely:
+            about[int(jobs.leaf[job])] += int(jobs.size[job])
+        for _ in range(FOLLOWED):
+            before = left()
+            pooled, run = models.pooled_in_turn(goal.tier, before, limits, about, missed)
+            if run.values is None or not self._time_for_a_pass():
+                return
+            wanted, stays = pooled.starts(run.values), pooled.stays(run.values)
+            candidate, fresh = as_wanted(self.problem, stays, wanted, most, models.hurry)
+            self._offer(goal, candidate)
+            if not fresh or left() < before - left() or not self._time_for_a_pass():
+                return
+            missed |= fresh
 
     def _time_for_a_pass(self, times: int = 1) -> bool:
         """Whether the round has time for so many passes of the greedy, and somebody wants them."""

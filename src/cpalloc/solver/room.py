@@ -33,7 +33,7 @@ def _vacated(state: GreedyState, job: int) -> BoolArray:
     bound = problem.policy.max_preempted_gpus
     if bound >= 0:
         may &= size <= bound - state.preempted_gpus
-    spare = np.array(state.granted, dtype=np.int64) - problem.budgets.claim
+    spare = np.array(state.granted, dtype=np.int64) + state.coming - problem.budgets.claim
     may &= lent | (size <= spare[leaf])
     out: BoolArray = np.append(may, False)[of_row]
     rule = int(problem.jobs.eligibility[job])
@@ -61,7 +61,7 @@ class _Losses:
 
     def admit(self, victims: Sequence[int]) -> bool:
         """Count further victims, if they may go as well."""
-        jobs, budgets = self._state.problem.jobs, self._state.problem.budgets
+        jobs, budgets, state = self._state.problem.jobs, self._state.problem.budgets, self._state
         lost, total = dict(self._lost), self._total
         for v in victims:
             total += int(jobs.size[v])
@@ -70,7 +70,8 @@ class _Losses:
         bound = self._state.problem.policy.max_preempted_gpus
         if bound >= 0 and total > bound:
             return False
-        if any(self._state.granted[leaf] - gpus < int(budgets.claim[leaf]) for leaf, gpus in lost.items()):
+        have = {leaf: state.granted[leaf] + state.coming[leaf] for leaf in lost}
+        if any(have[leaf] - gpus < int(budgets.claim[leaf]) for leaf, gpus in lost.items()):
             return False
         self._lost, self._total = defaultdict(int, lost), total
         return True

@@ -16,15 +16,19 @@ GREEDY_SHARE = 0.75
 AFTER_S = 1.1e-4
 """Seconds a job that are kept back for what comes after the tiers: the guard, reasons, measures and decoding."""
 
+AFTER_COMPILING = 2.8
+"""The same in times what compiling took, where that is more: a machine that is slow now is slow then."""
+
 
 def solve_problem(problem: Problem, *, began: float | None = None, cancel: Event | None = None) -> Solution:
     """Solve a problem within its options' limit, counted from ``began`` (``time.perf_counter``)."""
-    options = problem.options
-    after = 0.02 + AFTER_S * len(problem.jobs)
+    options, now = problem.options, time.perf_counter()
+    began = now if began is None else began
+    after = 0.02 + max(AFTER_S * len(problem.jobs), AFTER_COMPILING * (now - began))
     limit = options.time_limit_s * 0.97 - min(after, options.time_limit_s / 2)
     if options.deterministic:
         limit = options.deterministic_limit if options.deterministic_limit > 0 else options.time_limit_s
-    clock = Clock(limit, time.perf_counter() if began is None else began)
+    clock = Clock(limit, began)
 
     def halted() -> bool:
         return cancel is not None and cancel.is_set()

@@ -52,7 +52,13 @@ MOST_UNSETTLED = 3_000
 
 
 class StrictOrder:
-    """The strict-order loop of one round."""
+    """The strict-order loop of one round.
+
+    Parameters
+    ----------
+    starts
+        Known decisions, as full as the greedy's: nothing more can be lent beside what they start.
+    """
 
     def __init__(self, problem: Problem, clock: Clock, starts: Sequence[Decision], cancel: Event | None = None) -> None:
         self.problem = problem
@@ -64,8 +70,8 @@ class StrictOrder:
         """Whether models mind what is borrowed; whether the preemptions are settled; whether that is an assumption."""
         self.known: Known | None = None
         """Evictable jobs that stay and that go in every decision within the limits, once that is known."""
-        for decision in starts:
-            pruned = prune(problem, decision)
+        self.starts = [prune(problem, decision) for decision in starts]
+        for pruned in self.starts:
             self.best.offer(pruned, upto=len(self.best.tiers), ties=True)
             self.best.seen.insert(0, pruned)  # the first one is never forgotten
 
@@ -251,8 +257,9 @@ class StrictOrder:
         if tier.name in LENDING and not self.lending:
             self.lending = True
             self.models.repartition(replace(self.models.partition, lend=True))
-            for decision in filled(self.problem, self.best.decision, self.models.cancelled):
-                self.best.offer(decision, index + 1)
+            if not any(self.best.decision.placement is start.placement for start in self.starts):
+                for decision in filled(self.problem, self.best.decision, self.models.cancelled):
+                    self.best.offer(decision, index + 1)
         values = self.best.values[tier.name]
         if tier.name == "preemption":
             self.models.spare_the_dear(values[0])

@@ -132,7 +132,7 @@ class Capacity:
                 yield Violation(self.name, message, self._ids(problem, here))
                 continue
             name = (nodes.names[n],)
-            if nodes.state[n] != NodeState.READY:
+            if int(nodes.state[n]) != NodeState.READY:
                 message = f"{name[0]} is not ready and takes nothing new"
                 yield Violation(self.name, message, self._ids(problem, here), name)
                 continue

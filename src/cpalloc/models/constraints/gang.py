@@ -61,11 +61,11 @@ class Gang:
 
     @staticmethod
     def _mode(problem: Problem, decision: Decision, j: int) -> str:
-        jobs, action, mode = problem.jobs, decision.action[j], Mode(int(decision.mode[j]))
+        jobs, action, mode = problem.jobs, int(decision.action[j]), Mode(int(decision.mode[j]))
         if decision.promoted[j]:
             if not (jobs.may_promote[j] and action == Action.KEEP and mode is Mode.ALLOCATED):
                 return "may not be promoted"
-        elif action == Action.KEEP and mode != jobs.mode[j]:
+        elif action == Action.KEEP and mode != int(jobs.mode[j]):
             return "changes its mode without being promoted"
         if action == Action.START:
             may = {Mode.ALLOCATED: jobs.may_allocate[j], Mode.BORROWED: jobs.may_borrow[j]}.get(mode, False)
@@ -76,7 +76,7 @@ class Gang:
 
     def _placement(self, problem: Problem, decision: Decision, j: int) -> Iterator[Violation]:
         jobs, placement = problem.jobs, decision.placement.get(j, ())
-        if decision.action[j] != Action.START:
+        if int(decision.action[j]) != Action.START:
             if placement:
                 yield Violation(self.name, f"{jobs.ids[j]} is placed although it does not start", (jobs.ids[j],))
             return

@@ -52,10 +52,9 @@ class Preemption:
         """Victim by victim, then the sum."""
         jobs, leaf, gone = problem.jobs, problem.jobs.leaf.tolist(), victims(problem, decision)
         served: dict[int, set[int]] = defaultdict(set)  # leaves with an allocated start, node by node
-        for j, placement in decision.placement.items():
-            if decision.mode[j] == Mode.ALLOCATED:
-                for rep in placement:
-                    served[rep.node].add(leaf[j])
+        for j in decision.starts_in(Mode.ALLOCATED):
+            for rep in decision.placement[j]:
+                served[rep.node].add(leaf[j])
         for j in gone:
             if not any(served[rep.node] - {leaf[j]} for rep in jobs.placement[j] if rep.node >= 0):
                 message = f"{jobs.ids[j]} is preempted for no allocated start of another budget on its nodes"

@@ -263,7 +263,7 @@ def inverted(problem: Problem, decision: Decision) -> list[int]:
     for j in decision.placement:
         starts[int(jobs.leaf[j]), Mode(int(decision.mode[j]))].append(j)
     waits = (decision.action == Action.WAIT) & (jobs.state == JobState.PENDING)
-    lent = {j for j in decision.placement if decision.mode[j] == Mode.BORROWED}
+    lent = set(decision.starts_in(Mode.BORROWED))
     usage: dict[Mode, Usage] = {}
     have: dict[Mode, IntArray] = {}
     kinds, out = place_kinds(problem), set[int]()
