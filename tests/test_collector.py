@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from cpalloc.collector import collector_paused
+from cpalloc.collector import collector_paused, collector_sparing_the_old
 
 
 @collector_paused()
@@ -47,5 +47,29 @@ def test_what_somebody_has_frozen_stays_so() -> None:
             made = [[]]
         assert gc.get_freeze_count() == frozen > 0
         assert id(made[0]) not in {id(x) for x in gc.get_objects(generation=2)}
+    finally:
+        gc.unfreeze()
+
+
+def test_what_is_old_is_out_of_sight_for_a_while() -> None:
+    kept = [[i] for i in range(100)]
+    gc.collect()
+    with collector_sparing_the_old():
+        assert gc.get_freeze_count() > 0
+        assert not any(seen is kept for seen in gc.get_objects())
+        cycle: list[object] = []
+        cycle.append(cycle)
+        del cycle
+        assert gc.collect() >= 1  # what is made meanwhile is collected
+    assert gc.get_freeze_count() == 0
+    assert any(seen is kept for seen in gc.get_objects())
+
+
+def test_what_somebody_else_has_frozen_stays_out_of_sight() -> None:
+    gc.freeze()
+    try:
+        with collector_sparing_the_old():
+            pass
+        assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()

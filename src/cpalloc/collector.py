@@ -25,3 +25,20 @@ def collector_paused() -> Iterator[None]:
                 gc.freeze()  # all objects leave their generations, without being looked at,
                 gc.unfreeze()  # and come back to the oldest
             gc.enable()
+
+
+@contextmanager
+def collector_sparing_the_old() -> Iterator[None]:
+    """Keep what there is out of the collector's sight for a while; also a decorator.
+
+    A round's objects are many and all in use while it is solved: 0.3 to 0.5 s to look through at 10,000 nodes, for
+    nothing. Whoever has frozen objects keeps them frozen.
+    """
+    ours = not gc.get_freeze_count()
+    if ours:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if ours:
+            gc.unfreeze()

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from cpalloc.collector import collector_paused
+from cpalloc.collector import collector_paused, collector_sparing_the_old
 from cpalloc.explain.beneficiaries import beneficiaries_of_all
 from cpalloc.explain.reasons import Explainer
 from cpalloc.metrics.fragmentation import fragmentation
@@ -150,6 +150,7 @@ def solve_round(
     return _solve_compiled(round_, compile_round(round_, cache=cache, trusted=trusted), began, cancel)
 
 
+@collector_sparing_the_old()
 def _solve_compiled(round_: Round, compiled: Compiled, began: float, cancel: Event | None) -> Solved:
     compile_s = time.perf_counter() - began
     problem = compiled.problem

@@ -270,6 +270,8 @@ def test_lost_work_is_bounded_in_whole_numbers_where_that_is_more(monkeypatch: p
         pooled_in_turn=lambda *_: (exact, run),
     )
     monkeypatch.setattr(relaxations, "SPARING", (1.0,))
-    best: Any = SimpleNamespace(most=lambda tier: 0, offer=lambda *_: [])
+    best: Any = SimpleNamespace(most=lambda tier: 0, offer=lambda *_: [], values={"preemption": (2 * whole,)})
     found = relaxations.Relaxations(models, best, lambda *_: None)
-    assert list(found._spare(search.Goal("preemption", 3, 0), frozenset(), lambda: 60.0)) == [whole]
+    assert list(found._spare(search.Goal("preemption", 3, 0), part[0], frozenset(), lambda: 60.0)) == [whole]
+    best.values = {"preemption": (part[0],)}  # nothing is lost beyond the least there may be
+    assert list(found._spare(search.Goal("preemption", 3, 0), part[0], frozenset(), lambda: 60.0)) == []

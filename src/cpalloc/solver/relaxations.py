@@ -83,7 +83,8 @@ class Relaxations:
                 least = pooled[0]
                 yield least, "pooled"
                 if goal.tier == "preemption" and self._value(goal) > least:
-                    for least in self._spare(goal, pooled[1], within):
+                    for sharper in self._spare(goal, least, pooled[1], within):
+                        least = sharper
                         yield least, "pooled"
                 if self._value(goal) <= least:
                     return
@@ -124,9 +125,9 @@ class Relaxations:
                 return  # later tiers need the time more
             run = models.solved_pooled(pooled, SHARE * left())
 
-    def _spare(self, goal: Goal, stays: frozenset[int], left: Callable[[], float]) -> Iterator[int]:
-        """Preempt hardly anybody who ``stays`` where nodes are left out, with ever less shortfall to start from: gangs
-        that do not fit after all must find room within the limit.
+    def _spare(self, goal: Goal, least: int, stays: frozenset[int], left: Callable[[], float]) -> Iterator[int]:
+        """Preempt hardly anybody who ``stays`` where nodes are left out, until what is lost is the ``least`` that may
+        be, with ever less shortfall to start from: gangs that do not fit after all must find room within the limit.
 
         Budgets are served as ever, or start what they start there if each serves its queue in turn; neither is always
         better. Yields the bound in whole numbers, if any.
@@ -140,27 +141,29 @@ class Relaxations:
                     return
                 stays = pooled[1]
             self._offer(goal, sparing(self.problem, stays, most, models.hurry))
-            if not self._time_for_a_pass() or left() < before - left():
+            if self._value(goal) <= least or not self._time_for_a_pass() or left() < before - left():
                 return  # another one would take longer than there is time
             exact, run = models.exactly_pooled(goal.tier, left(), limits if share < 1 else {})
             if run.bound is not None and share == 1:
-                yield run.bound  # with less shortfall it is none
+                least = max(least, run.bound)  # with less shortfall it is none
+                yield least
             if run.values is not None:
-                self._serve_in_turn(goal, exact.starts(run.values), limits, most, left)
-            if not self._time_for_a_pass() or left() < (before - left()) / 2:
+                self._serve_in_turn(goal, least, exact.starts(run.values), limits, left)
+            if self._value(goal) <= least or not self._time_for_a_pass() or left() < (before - left()) / 2:
                 return
 
     def _serve_in_turn(
         self,
         goal: Goal,
+        least: int,
         likely: Iterable[int],
         limits: Mapping[str, int],
-        most: Mapping[str, int],
         left: Callable[[], float],
     ) -> None:
         """Follow the relaxation with budgets that serve their queues in turn, without those that found no room before:
         ``likely`` are the starts that would be cheapest in any order."""
         models, jobs, missed = self.models, self.problem.jobs, set[int]()
+        most = {tier: self.best.most(tier) for tier in BY_GRANTS}
         about: dict[int, int] = defaultdict(int)
         for job in likely:
             about[int(jobs.leaf[job])] += int(jobs.size[job])
@@ -172,7 +175,7 @@ class Relaxations:
             wanted, stays = pooled.starts(run.values), pooled.stays(run.values)
             candidate, fresh = as_wanted(self.problem, stays, wanted, most, models.hurry)
             self._offer(goal, candidate)
-            if not fresh or left() < before - left() or not self._time_for_a_pass():
+            if not fresh or self._value(goal) <= least or left() < before - left() or not self._time_for_a_pass():
                 return
             missed |= fresh
 
