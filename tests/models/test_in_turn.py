@@ -46,7 +46,7 @@ def test_nobody_is_passed_over_who_would_find_room_in_the_place_of_those_behind(
     # A gang larger than all that starts behind it waits; any other comes first.
     p = behind_a_gang(gang)
     pooled = Pooled(p, "preemption", {"shortfall": 8})
-    serve_in_turn(pooled, {0: 8})
+    serve_in_turn(pooled, {(0, 0): 8})
     assert started(pooled) == in_turn
 
 
@@ -66,26 +66,48 @@ def test_without_turns_whoever_costs_least_starts() -> None:
     serve_in_turn(pooled, {})
     assert started(pooled) == ["first"]
     assert pooled.starts(solved(pooled).values or ()) == {job_at(p, "first"): p.pool_names.index("a100")}
+    pooled = Pooled(p, "preemption", {"shortfall": 8})
+    serve_in_turn(pooled, {}, by_pool=True)
+    assert started(pooled) == ["second"]  # which the first one could not take the place of
 
 
-def test_whoever_is_left_out_asks_for_more_than_all_behind_it_have() -> None:
+def test_in_a_set_of_pools_only_those_who_may_go_there_come_first() -> None:
+    # What costs least is the job in the middle, in h100; the first one could go there as well.
+    p = problem(
+        nodes=[Node("a", pool="a100"), Node("h", pool="h100")],
+        jobs=[
+            Running("dear", budget="y", at="a", gpus=8, lost_s=600),
+            Running("cheap", budget="y", at="h", gpus=8, lost_s=60),
+            Pending("either", budget="x", gpus=8),
+            Pending("h", budget="x", gpus=8, nodes={"h"}),
+        ],
+        budgets=[Budget("x", entitled=16, claim=16), Budget("y")],
+    )
+    pooled = Pooled(p, "preemption", {"shortfall": 8})
+    serve_in_turn(pooled, {}, by_pool=True)
+    assert pooled.starts(solved(pooled).values or ()) == {job_at(p, "either"): p.pool_names.index("h100")}
+
+
+@pytest.mark.parametrize("by_pool", [False, True])
+def test_whoever_is_left_out_asks_for_more_than_all_behind_it_have_in_its_pools(by_pool: bool) -> None:
     left_out = 0
     for seed in range(6):
         for family in ("mixed", "gang-heavy"):
             p = compile_round(generate(GeneratorConfig(nodes=32, seed=seed, family=family))).problem
             free, bound = Pooled(p, "shortfall", {}), Pooled(p, "shortfall", {})
-            run, about = solved(free), defaultdict(int)
-            for j in free.starts(run.values or ()):
-                about[int(p.jobs.leaf[j])] += int(p.jobs.size[j])
-            serve_in_turn(bound, about)
+            run, about = solved(free), defaultdict[tuple[int, int], int](int)
+            for j, pool in free.starts(run.values or ()).items():
+                about[int(p.jobs.leaf[j]), pool] += int(p.jobs.size[j])
+            serve_in_turn(bound, about, by_pool=by_pool)
             again = solved(bound)
             assert again.objective is not None
             assert run.objective is not None
             assert again.objective >= run.objective
-            starts = set(bound.starts(again.values or ()))
-            for members, _ in bound.waiting:
-                for j in set(members) - starts:
-                    mine = {k for k in starts if p.jobs.leaf[k] == p.jobs.leaf[j] and p.jobs.order[k] > p.jobs.order[j]}
-                    assert sum(int(p.jobs.size[k]) for k in mine) < int(p.jobs.size[j])
-                    left_out += bool(mine)
+            starts, jobs = bound.starts(again.values or ()), p.jobs
+            for members, pools in bound.waiting:
+                for j in set(members) - starts.keys():
+                    behind = {k for k in starts if jobs.leaf[k] == jobs.leaf[j] and jobs.order[k] > jobs.order[j]}
+                    in_its_pools = [int(jobs.size[k]) for k in behind if starts[k] in pools]
+                    assert sum(in_its_pools) < int(jobs.size[j])
+                    left_out += bool(behind)
     assert left_out >= 5

@@ -222,6 +222,7 @@ def test_passed_over_jobs_are_put_in_order_before_any_model_of_inversion() -> No
     )
     search_.best, search_._narrow = SimpleNamespace(decision="d", values={"inversion": (5,)}), []
     search_._put_in_order = lambda decision, goal: asked.append(decision)
+    search_._relaxations = SimpleNamespace(order=lambda goal, left: None)
     search_._by_regions = lambda *_: None
     search_.minimise(search.Goal("inversion", 2, 0), 0, 1.0)
     assert asked == ["d"]
@@ -267,7 +268,7 @@ def test_lost_work_is_bounded_in_whole_numbers_where_that_is_more(monkeypatch: p
         hurry=lambda: False,
         left=lambda: 60.0,
         exactly_pooled=lambda *_: (exact, run),
-        pooled_in_turn=lambda *_: (exact, run),
+        pooled_in_turn=lambda *_, **__: (exact, run),
     )
     monkeypatch.setattr(relaxations, "SPARING", (1.0,))
     best: Any = SimpleNamespace(most=lambda tier: 0, offer=lambda *_: [], values={"preemption": (2 * whole,)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import Event
@@ -193,13 +194,25 @@ class Models:
         return self._counted(run)
 
     def pooled_in_turn(
-        self, tier: str, limit_s: float, stricter: Mapping[str, int], about: Mapping[int, int], without: Collection[int]
+        self,
+        tier: str,
+        limit_s: float,
+        stricter: Mapping[str, int],
+        likely: Mapping[int, int],
+        without: Collection[int],
+        *,
+        by_pool: bool,
+        finely: bool,
     ) -> tuple[Pooled, Run]:
-        """The same with budgets that serve their queues in turn, ``without`` some jobs, and ``about`` so many GPUs of
-        each leaf (:func:`serve_in_turn`): no bound, but mostly a solution that is as good and passes nobody over."""
+        """The same with budgets that serve their queues in turn (:func:`serve_in_turn`), ``without`` some jobs: no
+        bound, but mostly a solution that is as good and passes nobody over. ``likely``: who starts without turns, and
+        where."""
         left = self.meter(limit_s)
         pooled = self._pooled(tier, stricter, without)
-        serve_in_turn(pooled, about)
+        about, jobs = defaultdict[tuple[int, int], int](int), self.problem.jobs
+        for job, pool in likely.items():
+            about[int(jobs.leaf[job]), pool] += int(jobs.size[job])
+        serve_in_turn(pooled, about, by_pool=by_pool, finely=finely)
         return pooled, self.solved_pooled(pooled, left())
 
     def _pooled(self, tier: str, stricter: Mapping[str, int], without: Collection[int] = ()) -> Pooled:

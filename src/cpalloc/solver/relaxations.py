@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from cpalloc.models.pooled import Pooled
 from cpalloc.problem.problem import Decision
@@ -38,6 +37,9 @@ AGAIN = 6
 
 FOLLOWED = 6
 """Solutions of a relaxation that are followed at most."""
+
+TURNS_COST = 1.005
+"""What serving queues in turn may cost, as a part of the least, without pools being told apart."""
 
 SPARING = (1.0, 0.95, 0.9, 0.8)
 """Parts of the shortfall allowed that are tried for a relaxation without nodes."""
@@ -147,37 +149,57 @@ class Relaxations:
             if run.bound is not None and share == 1:
                 least = max(least, run.bound)  # with less shortfall it is none
                 yield least
-            if run.values is not None:
-                self._serve_in_turn(goal, least, exact.starts(run.values), limits, left)
+            if run.values is not None and self._serve_in_turn(goal, least, exact.starts(run.values), limits, left):
+                return
             if self._value(goal) <= least or not self._time_for_a_pass() or left() < (before - left()) / 2:
                 return
+
+    def order(self, goal: Goal, left: Callable[[], float]) -> None:
+        """Look for a decision that passes nobody over: one in which budgets serve their queues in turn, which loses as
+        little as may be."""
+        if len(self.problem.nodes.names) <= FEW_NODES or not self._time_for_a_pass(AGAIN):
+            return
+        within = self.models.meter(SHARE * left())
+        exact, run = self.models.exactly_pooled("preemption", within())
+        if run.values is not None:
+            self._serve_in_turn(goal, run.bound or 0, exact.starts(run.values), {}, within)
 
     def _serve_in_turn(
         self,
         goal: Goal,
         least: int,
-        likely: Iterable[int],
+        likely: Mapping[int, int],
         limits: Mapping[str, int],
         left: Callable[[], float],
-    ) -> None:
-        """Follow the relaxation with budgets that serve their queues in turn, without those that found no room before:
-        ``likely`` are the starts that would be cheapest in any order."""
-        models, jobs, missed = self.models, self.problem.jobs, set[int]()
+    ) -> bool:
+        """Follow the relaxation with budgets that serve their queues in turn, without those that found no room before;
+        pool by pool as well once all together cost more, and then with more choices. ``likely``: the starts that would
+        be cheapest in any order.
+
+        Returns whether all found room that way, so that nothing is gained by asking for less.
+        """
+        models, missed, by_pool, finely = self.models, set[int](), False, False
         most = {tier: self.best.most(tier) for tier in BY_GRANTS}
-        about: dict[int, int] = defaultdict(int)
-        for job in likely:
-            about[int(jobs.leaf[job])] += int(jobs.size[job])
         for _ in range(FOLLOWED):
             before = left()
-            pooled, run = models.pooled_in_turn(goal.tier, before, limits, about, missed)
+            pooled, run = models.pooled_in_turn(
+                "preemption", before, limits, likely, missed, by_pool=by_pool, finely=finely
+            )
             if run.values is None or not self._time_for_a_pass():
-                return
+                return False
             wanted, stays = pooled.starts(run.values), pooled.stays(run.values)
             candidate, fresh = as_wanted(self.problem, stays, wanted, most, models.hurry)
             self._offer(goal, candidate)
-            if not fresh or self._value(goal) <= least or left() < before - left() or not self._time_for_a_pass():
-                return
+            dear = (run.objective or 0) > TURNS_COST * least
+            if not fresh and (finely or not dear):
+                return True
+            finely = not fresh and dear and (by_pool or len(self.problem.pool_names) == 1)
+            by_pool |= dear and len(self.problem.pool_names) > 1
+            reached = self._value(goal) <= (least if goal.tier == "preemption" else 0)
+            if reached or left() < before - left() or not self._time_for_a_pass():
+                return False
             missed |= fresh
+        return False
 
     def _time_for_a_pass(self, times: int = 1) -> bool:
         """Whether the round has time for so many passes of the greedy, and somebody wants them."""

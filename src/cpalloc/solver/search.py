@@ -115,6 +115,8 @@ class Search:
                     models.spare_the_dear(self._value(goal))
             if goal.tier == "inversion" and not self._reached(goal, bound):
                 self._put_in_order(self.best.decision, goal)
+                if not self._reached(goal, bound):
+                    self._relaxations.order(goal, left)
             for attempt in range(MAX_ROUNDS if models.whole() else 0):
                 if self._reached(goal, bound):
                     break
