@@ -30,8 +30,8 @@ expected."""
 LEVELS_A_SET, BESIDE_A_SET = 5, (-1, 0, 1)
 """The same for each set of pools, where they are told apart."""
 
-MANY = 100
-"""How many instead of ``LEVELS`` where they are to be close."""
+FINELY = 7
+"""Times as many where they are to be close."""
 
 MOST_POOLS = 3
 """Pools of which all sets are tried; of more, each alone and all together."""
@@ -67,7 +67,7 @@ def serve_in_turn(
         for some in sets:
             likely, queue = sum(about.get((at, pool), 0) for pool in some), _queue(pooled, classes, some)
             number, beside = (LEVELS_A_SET, BESIDE_A_SET) if len(sets) > 1 else (LEVELS, BESIDE)
-            number *= MANY // LEVELS if finely else 1
+            number *= FINELY if finely else 1
             most = max(2 * likely, int(pooled.problem.budgets.entitled[at]) + max(BESIDE))
             for gpus in {*_evenly(queue, most, number), *(likely + d for d in beside)}:
                 choices.add((_served(queue, len(classes), gpus), some))
