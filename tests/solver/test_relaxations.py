@@ -13,7 +13,9 @@ import pytest
 from builders import HOUR, Budget, Node, Pending, Running, job_at, problem
 from cpalloc.engine import solve_round
 from cpalloc.generate import GeneratorConfig, generate_doc
+from cpalloc.models.in_turn import serve_in_turn
 from cpalloc.models.objectives import OBJECTIVES
+from cpalloc.models.objectives.inversion import inverted
 from cpalloc.models.pooled import Pooled
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Decision, Mode, Problem, status_quo
@@ -24,6 +26,7 @@ from cpalloc.solver.greedy import greedy
 from cpalloc.solver.highs import relaxed
 from cpalloc.solver.outcome import Run
 from cpalloc.solver.relaxations import NOTHING
+from cpalloc.solver.results import PartResult
 from cpalloc.solver.run import minimise
 from cpalloc.solver.values import violations
 from models.fixing import ONE_WORKER, any_decision
@@ -42,6 +45,20 @@ def names(p: Problem, jobs: Any) -> set[str]:
 
 def worth(p: Problem, d: Decision, tier: str) -> int:
     return OBJECTIVES[tier].evaluate(p, d)[0]
+
+
+def without_models(monkeypatch: pytest.MonkeyPatch, family: str, seeds: range) -> list[dict[str, PartResult]]:
+    """The first part of every tier of big rounds (48 nodes will do) in which there is no time for models."""
+    for module in (search, relaxations):
+        monkeypatch.setattr(module, "FEW_NODES", 0)
+    monkeypatch.setattr(search, "MAX_ROUNDS", 0)
+    monkeypatch.setattr(search.Search, "_by_regions", lambda *_: None)
+    found = []
+    for seed in seeds:
+        document = generate_doc(GeneratorConfig(nodes=48, seed=seed, family=family))
+        document["options"] = {"deterministic": True, "deterministic_limit": 5, "workers": 1}
+        found.append({t.name: t.parts[0] for t in solve_round(parse_round(document)).solution.tiers})
+    return found
 
 
 def beyond_entitlement() -> Problem:
@@ -196,22 +213,63 @@ def test_whatever_is_wanted_every_rule_holds() -> None:
 def test_a_big_round_reaches_the_bound_of_shortfall_without_a_model(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no time for models; what the greedy had is at best the same."""
-    for module in (search, relaxations):
-        monkeypatch.setattr(module, "FEW_NODES", 0)
-    monkeypatch.setattr(search, "MAX_ROUNDS", 0)
-    monkeypatch.setattr(search.Search, "_by_regions", lambda *_: None)
+    """What the greedy had is at best the same."""
     reached = better = 0
-    for seed in range(1, 9):
-        document = generate_doc(GeneratorConfig(nodes=48, seed=seed, family=family))
-        document["options"] = {"deterministic": True, "deterministic_limit": 5, "workers": 1}
-        solved_ = solve_round(parse_round(document))
-        part = {t.name: t.parts[0] for t in solved_.solution.tiers}["shortfall"]
-        at_first = worth(solved_.compiled.problem, greedy(solved_.compiled.problem), "shortfall")
-        reached += part.best == part.bound
-        better += part.best < at_first
+    for seed, tiers in enumerate(without_models(monkeypatch, family, range(1, 9)), 1):
+        p = compile_round(parse_round(generate_doc(GeneratorConfig(nodes=48, seed=seed, family=family)))).problem
+        reached += tiers["shortfall"].best == tiers["shortfall"].bound
+        better += tiers["shortfall"].best < worth(p, greedy(p), "shortfall")
     assert reached >= 4
     assert better >= 2
+
+
+@pytest.mark.parametrize("family", ["mixed", "gang-heavy"])
+def test_less_is_lost_where_queues_are_served_in_turn(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = range(1, 9)
+    in_turn = [tiers["preemption"] for tiers in without_models(monkeypatch, family, seeds)]
+    monkeypatch.setattr(relaxations.Relaxations, "_serve_in_turn", lambda *_: False)
+    as_ever = [tiers["preemption"] for tiers in without_models(monkeypatch, family, seeds)]
+    assert sum(part.best == part.bound for part in in_turn) >= 3
+    assert sum(part.best for part in in_turn) < 0.9 * sum(part.best for part in as_ever)
+
+
+def test_nobody_is_passed_over_where_queues_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cheaper node has room for the two behind the first one, who would cost more."""
+    monkeypatch.setattr(relaxations, "FEW_NODES", 0)
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("dear", budget="y", at="n1", gpus=8, lost_s=600),
+            *(Running(f"cheap{i}", budget="y", at="n2", gpus=4, lost_s=60) for i in range(2)),
+            Pending("first", budget="x", gpus=4, replicas=2),
+            *(Pending(f"s{i}", budget="x", gpus=4) for i in range(2)),
+        ],
+        budgets=[Budget("x", entitled=16, claim=16), Budget("y")],
+    )
+
+    def in_turn(*_: object, **how: bool) -> tuple[Pooled, Run]:
+        pooled = Pooled(p, "preemption", {"shortfall": 8})
+        serve_in_turn(pooled, {}, **how)
+        return pooled, solved(pooled)
+
+    exact, offered = Pooled(p, "preemption", {"shortfall": 8}), list[Decision]()
+    models: Any = SimpleNamespace(
+        problem=p,
+        hurry=lambda: False,
+        left=lambda: 60.0,
+        meter=lambda budget: lambda: budget,
+        exactly_pooled=lambda *_: (exact, solved(exact)),
+        pooled_in_turn=in_turn,
+    )
+    most = {"starvation": 99, "shortfall": 8}
+    best: Any = SimpleNamespace(most=most.get, values={"inversion": (16,)}, offer=lambda d, *_: offered.append(d))
+    relaxations.Relaxations(models, best, lambda *_: None).order(search.Goal("inversion", 2, 0), lambda: 60.0)
+    assert [sorted(p.jobs.ids[j] for j in d.starts_in(Mode.ALLOCATED)) for d in offered] == [["first"]]
+    assert inverted(p, offered[0]) == []
+    offered.clear()
+    monkeypatch.setattr(relaxations, "FEW_NODES", 2)  # a model is as quick
+    relaxations.Relaxations(models, best, lambda *_: None).order(search.Goal("inversion", 2, 0), lambda: 60.0)
+    assert offered == []
 
 
 def test_passed_over_jobs_are_put_in_order_before_any_model_of_inversion() -> None:
