@@ -10,7 +10,7 @@ from cpalloc.solver.greedy import greedy
 from cpalloc.solver.results import Clock, Solution
 from cpalloc.solver.strict import StrictOrder
 
-GREEDY_SHARE = 0.75
+GREEDY_SHARE = 0.9
 """Part of the time that the greedy may take; only with too little time for a large cluster does it need that."""
 
 AFTER_S = 1.1e-4
