@@ -37,7 +37,9 @@ def fresh(p: Problem) -> Problem:
 
 def asked(p: Problem) -> Counter[Mode]:
     """How many jobs stand in the queues of each mode."""
-    return Counter({mode: sum(map(len, module._queues(p, mode).values())) for mode in (Mode.ALLOCATED, Mode.BORROWED)})
+    return Counter(
+        {mode: sum(map(len, module.queues_of(p, mode).values())) for mode in (Mode.ALLOCATED, Mode.BORROWED)}
+    )
 
 
 def same_in_all(a: Decision, b: Decision) -> bool:
@@ -117,7 +119,7 @@ def test_queues_hold_who_starts_or_is_promoted_in_some_decision_in_the_order_of_
         can = possible(p)
         for mode, leaf, jobs in everyone(p):
             wanted = {j for j, how in can.starts if how is mode} | (can.promotes if mode is Mode.ALLOCATED else set())
-            queue = module._queues(p, mode).get(leaf, [])
+            queue = module.queues_of(p, mode).get(leaf, [])
             assert queue == [j for j in jobs if j in wanted], (seed, mode, leaf)
 
 
@@ -141,6 +143,6 @@ def test_who_has_no_room_whatever_goes_is_not_asked_about() -> None:
         jobs=[kept("there", "n1"), Pending("fits", gpus=8), Pending("never", gpus=8, replicas=2)],
         budgets=[Budget("x", entitled=16, claim=16), Budget("y")],
     )
-    assert module._queues(p, Mode.ALLOCATED) == {int(p.jobs.leaf[job_at(p, "fits")]): [job_at(p, "fits")]}
+    assert module.queues_of(p, Mode.ALLOCATED) == {int(p.jobs.leaf[job_at(p, "fits")]): [job_at(p, "fits")]}
     decision = greedy(p)
     assert [int(decision.action[job_at(p, name)]) for name in ("fits", "never")] == [Action.START, Action.WAIT]

@@ -22,7 +22,7 @@ def sparing(
     serve(state, problem.budgets.entitled.tolist(), halted)
     if halted():
         return state.result()
-    return _completed(problem, GreedyState.after(problem, prune(narrowed, state.result())), most, halted)
+    return completed(problem, GreedyState.after(problem, prune(narrowed, state.result())), most, halted)
 
 
 def as_wanted(
@@ -59,10 +59,10 @@ def as_wanted(
         if halted():
             break
         start(state, job, Mode.ALLOCATED, may_preempt=True)
-    return _completed(problem, state, most, halted), frozenset(missed)
+    return completed(problem, state, most, halted), frozenset(missed)
 
 
-def _completed(problem: Problem, state: GreedyState, most: Mapping[str, int], halted: Callable[[], bool]) -> Decision:
+def completed(problem: Problem, state: GreedyState, most: Mapping[str, int], halted: Callable[[], bool]) -> Decision:
     """Entitlements served while too much is missing, and what is left free given away."""
     serve_as_needed(state, losing(problem, state.result()), most, halted)
     serve_beyond(state, halted)

@@ -104,14 +104,14 @@ def _start_anew(state: GreedyState, leaf: int, mode: Mode) -> None:
     have = state.granted if mode is Mode.ALLOCATED else state.borrowed
     target = have[leaf]
     state.withdraw(mine)
-    for j in _queues(state.problem, mode).get(leaf, ()):
+    for j in queues_of(state.problem, mode).get(leaf, ()):
         if have[leaf] >= target:
             break
         if state.decision.action[j] == Action.WAIT and not (j in mine and state.restart(j, mode, before[j])):
             start(state, j, mode, may_preempt=False)
 
 
-def _queues(problem: Problem, mode: Mode) -> dict[int, list[int]]:
+def queues_of(problem: Problem, mode: Mode) -> dict[int, list[int]]:
     """Per leaf the jobs that some decision starts in a mode, or promotes to it, in the budget's order."""
 
     def queues() -> dict[int, list[int]]:
@@ -135,7 +135,7 @@ def serve(
     """Lowest projected ratio first, until it is enough, or every budget has its target or nothing it wants starts."""
     problem = state.problem
     budgets, h = problem.budgets, problem.policy.charge_horizon_s
-    queues = _queues(problem, Mode.ALLOCATED)
+    queues = queues_of(problem, Mode.ALLOCATED)
     heap: list[tuple[int, Fraction, int, int]] = []
 
     def push(leaf: int, position: int) -> None:
@@ -170,7 +170,7 @@ def _start_or_promote(state: GreedyState, job: int, *, may_preempt: bool) -> boo
 def serve_beyond(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
     """Allocated work beyond the entitlements, best rank first, on what is free; until ``halted``."""
     jobs = state.problem.jobs
-    queued = [j for q in _queues(state.problem, Mode.ALLOCATED).values() for j in q]
+    queued = [j for q in queues_of(state.problem, Mode.ALLOCATED).values() for j in q]
     wait = np.array(queued, dtype=np.int64)
     wait = wait[(jobs.rank[wait] >= 0) & (state.decision.action[wait] == Action.WAIT)]
     for job in wait[np.argsort(jobs.rank[wait], kind="stable")].tolist():
@@ -182,7 +182,7 @@ def serve_beyond(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
 def lend(state: GreedyState, halted: Callable[[], bool] = bool) -> None:
     """Lend what is left: the budget that borrows least for its share goes first; until ``halted``."""
     share = state.problem.budgets.share
-    queues = _queues(state.problem, Mode.BORROWED)
+    queues = queues_of(state.problem, Mode.BORROWED)
     heap: list[tuple[Fraction, int, int]] = []
 
     def push(leaf: int, position: int) -> None:
@@ -251,11 +251,12 @@ def start(state: GreedyState, job: int, mode: Mode, *, may_preempt: bool) -> boo
         if v in idle and usage.can_restore(v):
             usage.restore(v)
             continue
-        _record_preemption(state, v)
+        record_preemption(state, v)
     return True
 
 
-def _record_preemption(state: GreedyState, victim: int) -> None:
+def record_preemption(state: GreedyState, victim: int) -> None:
+    """Decide that a job that has been evicted is preempted."""
     jobs = state.problem.jobs
     leaf, size = int(jobs.leaf[victim]), int(jobs.size[victim])
     state.decision.action[victim], state.decision.mode[victim] = Action.PREEMPT, Mode.NONE

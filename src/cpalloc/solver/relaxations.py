@@ -20,6 +20,7 @@ from cpalloc.solver.goals import BY_GRANTS, FEW_NODES, Goal
 from cpalloc.solver.incumbent import Incumbent
 from cpalloc.solver.models import Models
 from cpalloc.solver.outcome import Run
+from cpalloc.solver.own_loans import take_back_own_loans
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,9 @@ class Relaxations:
                 if self._value(goal) <= run.bound:
                     return
             if not few:  # with few nodes the whole model is as quick
+                if self._time_for_a_pass():
+                    candidate = take_back_own_loans(self.problem, self.best.decision, NOTHING, models.hurry)
+                    self.best.offer(candidate, goal.index + 1, goal.prefer)
                 self._follow(goal, exact, run, left)
             if run.bound is not None and self._value(goal) <= run.bound:
                 return
