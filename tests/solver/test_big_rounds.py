@@ -47,8 +47,12 @@ def test_answers_are_the_same(quick_share: float, monkeypatch: pytest.MonkeyPatc
     for document, before in zip(documents(), usual, strict=True):
         after = solved(document)
         if before.stop_reason == after.stop_reason == "proved":
-            proved += 1
-            assert settled(after) == settled(before)
+            # Delay counts the jobs that are blocked in the incumbent of that moment, and those of two that are as good
+            # so far may differ; then so may what follows.
+            alike = before.decision.blocked == after.decision.blocked
+            tiers = len(before.tiers) if alike else [t.name for t in before.tiers].index("delay")
+            proved += alike
+            assert settled(after)[:tiers] == settled(before)[:tiers]
     assert proved >= 55
 
 
