@@ -23,12 +23,12 @@ def worth(p: Problem, d: Decision, tier: str) -> int:
     return OBJECTIVES[tier].evaluate(p, d)[0]
 
 
-def held_by_a_loan(*others: Pending) -> Problem:
-    """x is entitled to 4 GPUs of a node that its own loan holds."""
+def held_by_a_loan(*others: Pending, mine: int = 4) -> Problem:
+    """x is entitled to some GPUs of a node that its own loan holds."""
     return problem(
         nodes=[Node("n1")],
-        jobs=[Running("loan", budget="x", at="n1", gpus=8), Pending("mine", budget="x", gpus=4), *others],
-        budgets=[Budget("x", entitled=4, claim=4), Budget("y", charged=1)],
+        jobs=[Running("loan", budget="x", at="n1", gpus=8), Pending("mine", budget="x", gpus=mine), *others],
+        budgets=[Budget("x", entitled=mine, claim=mine), Budget("y", charged=1)],
     )
 
 
@@ -59,9 +59,11 @@ def test_whoever_is_stopped_has_what_was_decided() -> None:
     assert not victims(p, found)
 
 
-def test_the_small_start_passes_nobody_over_who_would_fit_in_its_place() -> None:
-    p = held_by_a_loan(Pending("s2", budget="y", gpus=2, priority=3), Pending("s1", budget="y", gpus=1, priority=0))
+def test_the_smallest_start_takes_a_loan_back_as_those_before_it_would_not_fit_in_its_place() -> None:
+    first, small = Pending("s2", budget="y", gpus=2, priority=3), Pending("s1", budget="y", gpus=1, priority=0)
+    p = held_by_a_loan(first, small, mine=7)
     found = take_back_own_loans(p, greedy(p), NOTHING)
+    assert {p.jobs.ids[j] for j in found.placement} == {"mine", "s1"}
     assert inverted(p, found) == []
 
 

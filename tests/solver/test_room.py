@@ -7,7 +7,9 @@ from itertools import combinations
 
 import pytest
 
+from builders import Budget, Node, Pending, Running, job_at, problem
 from cpalloc.generate import GeneratorConfig, generate
+from cpalloc.models.constraints.preemption import victims
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import BoolArray
 from cpalloc.solver import room
@@ -59,3 +61,19 @@ def _slots_without(state: GreedyState, job: int, node: int, victims: list[int] |
     for v in victims:
         state.usage.restore(v)
     return slots
+
+
+def test_a_node_that_is_free_for_others_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # n2 has what the job wants and is not for it; on n1 both loans have to go.
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            *(Running(f"r{i}", budget="y", at="n1", gpus=4, lost_s=60) for i in range(2)),
+            Pending("new", budget="x", gpus=8, nodes={"n1"}),
+        ],
+        budgets=[Budget("x", entitled=8, claim=8), Budget("y")],
+    )
+    monkeypatch.setattr(room, "_for_gang", lambda *_: None)
+    decision = greedy(p)
+    assert job_at(p, "new") in decision.placement
+    assert len(victims(p, decision)) == 2

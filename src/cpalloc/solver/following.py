@@ -42,7 +42,7 @@ def as_wanted(
     jobs, entitled = problem.jobs, problem.budgets.entitled.tolist()
     narrowed = _in_pools(_keeping(problem, stays), wanted)
     state, missed = GreedyState.after(narrowed, status_quo(narrowed)), list[int]()
-    for job in wanted:
+    for job in wanted:  # each counts for its budget until its own turn, and then as whoever has started
         state.coming[jobs.leaf[job]] += int(jobs.size[job])
     for job in sorted(wanted, key=lambda j: (-int(jobs.size[j]), int(jobs.order[j]))):
         if halted():

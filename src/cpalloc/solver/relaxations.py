@@ -100,7 +100,7 @@ class Relaxations:
             if not few:  # with few nodes the whole model is as quick
                 if self._time_for_a_pass():
                     candidate = take_back_own_loans(self.problem, self.best.decision, NOTHING, models.hurry)
-                    self.best.offer(candidate, goal.index + 1, goal.prefer)
+                    self._offer_unless_late(candidate, goal)
                 self._follow(goal, exact, run, left)
             if run.bound is not None and self._value(goal) <= run.bound:
                 return
@@ -120,9 +120,9 @@ class Relaxations:
             began = time.perf_counter()
             wanted, stays = pooled.starts(run.values), pooled.stays(run.values)
             candidate, missed = as_wanted(self.problem, stays, wanted, NOTHING, models.hurry)
+            self._offer_unless_late(candidate, goal)
             if models.hurry():
                 return
-            self.best.offer(candidate, goal.index + 1, goal.prefer)
             if not missed or (bound is not None and self._value(goal) <= bound):
                 return
             pooled.without(missed, run.values)
@@ -140,7 +140,7 @@ class Relaxations:
         """
         models, most = self.models, {tier: self.best.most(tier) for tier in BY_GRANTS}
         for share in SPARING:
-            before, limits = left(), {"shortfall": int(share * most["shortfall"])}
+            before, limits = left(), {"shortfall": int(share * most["shortfall"])} if share < 1 else {}
             if share < 1:
                 pooled = models.pooled(goal.tier, before, limits)
                 if pooled is None:
@@ -149,7 +149,7 @@ class Relaxations:
             self._offer(goal, sparing(self.problem, stays, most, models.hurry))
             if self._value(goal) <= least or not self._time_for_a_pass() or left() < before - left():
                 return  # another one would take longer than there is time
-            exact, run = models.exactly_pooled(goal.tier, left(), limits if share < 1 else {})
+            exact, run = models.exactly_pooled(goal.tier, left(), limits)
             if run.bound is not None and share == 1:
                 least = max(least, run.bound)  # with less shortfall it is none
                 yield least
@@ -211,6 +211,12 @@ class Relaxations:
         return not models.hurry() and (deterministic or models.left() > times * PASS_S * len(self.problem.jobs))
 
     def _offer(self, goal: Goal, candidate: Decision) -> None:
+        """A decision as it is, and put in order."""
+        self._offer_unless_late(candidate, goal)
+        if not self.models.hurry():
+            self._put_in_order(candidate, goal)
+
+    def _offer_unless_late(self, candidate: Decision, goal: Goal) -> None:
+        """A decision; whoever was late may have stopped half-way."""
         if not self.models.hurry():
             self.best.offer(candidate, goal.index + 1, goal.prefer)
-            self._put_in_order(candidate, goal)

@@ -160,9 +160,10 @@ def _for_one(state: GreedyState, job: int, here: BoolArray) -> _Room | None:
     options: list[tuple[int, list[int]]] = []
     alone = np.flatnonzero(free[node] + gpus >= g)
     if len(alone):
-        one = rows[alone[cost[alone].argmin()]]
-        options.append((int(problem.jobs.preempt_cost[problem.held.job[one]]), [int(problem.held.job[one])]))
-    together = np.flatnonzero(free + sum_by(node, gpus, len(free)) >= g)
+        at = alone[cost[alone].argmin()]
+        options.append((int(cost[at]), [int(problem.held.job[rows[at]])]))
+    leaving = sum_by(node, gpus, len(free))
+    together = np.flatnonzero((leaving > 0) & (free + leaving >= g))  # what is free for others is of no use
     if len(together):
         price = sum_by(node, cost, len(free))[together]
         at = price.argmin()
@@ -274,8 +275,8 @@ def _by_domain(
     if not len(among):
         return
     among = among[np.argsort(where[among], kind="stable")]
-    sorted_ = where[among]
-    first = np.append(0, 1 + np.flatnonzero(sorted_[1:] != sorted_[:-1]))
+    in_order = where[among]
+    first = np.append(0, 1 + np.flatnonzero(in_order[1:] != in_order[:-1]))
     beyond = [*first[1:].tolist(), len(among)]
     domains = where[among[first]]
     least = np.minimum.reduceat(score[among], first) * lacks[domains] * (1 - 1e-9)  # safe from rounding
