@@ -175,6 +175,26 @@ def test_what_is_lent_is_taken_back_whatever_its_budget_can_claim() -> None:
     assert whole(over_share(claim=24), "shortfall") == 8
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_own_work_makes_no_room_where_it_is_kept_apart(replicas: int) -> None:
+    # x borrows n1 for next to nothing, and y n2 dearly.
+    p = problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("own", budget="x", at="n1", gpus=8, lost_s=60),
+            Running("other", budget="y", at="n2", gpus=8, lost_s=600),
+            Pending("new", budget="x", gpus=8 // replicas, replicas=replicas),
+            Pending("somebody else's", budget="z", gpus=8),
+        ],
+        budgets=[Budget("x", entitled=8, claim=8), Budget("y"), Budget("z")],
+    )
+    for apart, lost in (([], 60), ([p.jobs.leaf[job_at(p, "new")]], 600)):
+        pooled = Pooled(p, "preemption", {"shortfall": 0})
+        pooled.apart(apart)
+        run = minimise(pooled.model, pooled.objective, options=ONE_WORKER, limit_s=60.0)
+        assert (run.objective, pooled.starts(run.values or ())) == (8 * lost, {job_at(p, "new"): 0})
+
+
 # -- never above any decision -----------------------------------------------------------------------------------------
 
 

@@ -150,6 +150,71 @@ def test_whoever_is_wanted_where_there_is_no_room_starts_elsewhere() -> None:
     assert (len(found.placement), missed) == (2, {1})
 
 
+def two_loans() -> Problem:
+    """x borrows n1 and y, for less, n2; z and x want a node each."""
+    return problem(
+        nodes=[Node("n1"), Node("n2")],
+        jobs=[
+            Running("of x", budget="x", at="n1", gpus=8, lost_s=600),
+            Running("of y", budget="y", at="n2", gpus=8, lost_s=60),
+            Pending("z1", budget="z", gpus=8),
+            Pending("x1", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", entitled=8), Budget("y"), Budget("z", entitled=8)],
+    )
+
+
+def test_who_chooses_first_leaves_the_room_that_its_own_work_makes_to_others() -> None:
+    # z takes the cheaper node, and x, whose own loan is on the other one, may not take that back for itself.
+    p = two_loans()
+    wanted = {job_at(p, "z1"): 0, job_at(p, "x1"): 0}
+    found, missed = as_wanted(p, frozenset(), wanted, NOTHING)
+    assert (worth(p, found, "shortfall"), names(p, missed)) == (8, {"x1"})
+    found, missed = as_wanted(p, frozenset(), wanted, NOTHING, first=[int(p.jobs.leaf[job_at(p, "x1")])])
+    assert (worth(p, found, "shortfall"), missed) == (0, frozenset())
+    assert violations(p, found) == []
+
+
+def test_work_of_who_chooses_first_goes_before_any_other() -> None:
+    # The gang of z comes before single jobs whoever chooses first, but takes the room of the one that others cannot.
+    p = problem(
+        nodes=[Node(f"n{i}") for i in range(3)],
+        jobs=[
+            Running("of x", budget="x", at="n0", gpus=8, lost_s=600),
+            *(Running(f"of y{i}", budget="y", at=f"n{i}", gpus=8, lost_s=60) for i in (1, 2)),
+            Pending("z1", budget="z", gpus=8, replicas=2),
+            Pending("x1", budget="x", gpus=8),
+        ],
+        budgets=[Budget("x", entitled=8), Budget("y"), Budget("z", entitled=16)],
+    )
+    wanted = {job_at(p, "z1"): 0, job_at(p, "x1"): 0}
+    assert names(p, as_wanted(p, frozenset(), wanted, NOTHING)[1]) == {"x1"}
+    _, missed = as_wanted(p, frozenset(), wanted, NOTHING, first=[int(p.jobs.leaf[job_at(p, "x1")])])
+    assert not missed
+
+
+def test_who_is_to_be_lent_to_has_its_place_kept() -> None:
+    p = problem(
+        nodes=[Node("n1", gpus=4)],
+        jobs=[Pending("first", gpus=4, funding="any"), Pending("second", gpus=4)],
+        budgets=[Budget("x", entitled=4, claim=4)],
+    )
+    first = job_at(p, "first")
+    found, _ = as_wanted(p, frozenset(), {}, {"starvation": 99, "shortfall": 9}, lent={first: 0})
+    assert {p.jobs.ids[j]: Mode(int(found.mode[j])) for j in found.placement} == {"first": Mode.BORROWED}
+
+
+def test_a_relaxation_is_followed_again_with_those_first_that_found_no_room() -> None:
+    p, offered = two_loans(), list[Decision]()
+    models: Any = SimpleNamespace(problem=p, hurry=lambda: False, left=lambda: 60.0)
+    best: Any = SimpleNamespace(values={"shortfall": (16,)}, offer=lambda d, *_: offered.append(d))
+    followed = relaxations.Relaxations(models, best, lambda *_: None)
+    wanted = {job_at(p, "z1"): 0, job_at(p, "x1"): 0}
+    found, missed = followed._place(search.Goal("shortfall", 1, 0), frozenset(), wanted, NOTHING, 0)
+    assert (worth(p, found, "shortfall"), missed) == (0, frozenset())
+    assert [worth(p, d, "shortfall") for d in offered] == [8, 0]
+
+
 def test_whoever_stays_is_only_preempted_while_too_much_is_missing() -> None:
     p = problem(
         nodes=[Node("n1"), Node("n2")],
@@ -227,10 +292,15 @@ def test_a_big_round_reaches_the_bound_of_shortfall_without_a_model(
 def test_less_is_lost_where_queues_are_served_in_turn(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = range(1, 9)
     in_turn = [tiers["preemption"] for tiers in without_models(monkeypatch, family, seeds)]
+    monkeypatch.setattr(relaxations.Relaxations, "_serve_in_order", lambda *_: iter(()))
+    in_turn_alone = [tiers["preemption"] for tiers in without_models(monkeypatch, family, seeds)]
     monkeypatch.setattr(relaxations.Relaxations, "_serve_in_turn", lambda *_: False)
     as_ever = [tiers["preemption"] for tiers in without_models(monkeypatch, family, seeds)]
     assert sum(part.best == part.bound for part in in_turn) >= 3
-    assert sum(part.best for part in in_turn) < 0.9 * sum(part.best for part in as_ever)
+    assert sum(part.best for part in in_turn_alone) < 0.9 * sum(part.best for part in as_ever)
+    # The rows that hold where nobody is passed over come after that, and find more here, or prove more.
+    assert sum(part.best for part in in_turn) <= sum(part.best for part in in_turn_alone)
+    assert sum(part.bound or 0 for part in in_turn) > sum(part.bound or 0 for part in in_turn_alone)
 
 
 def test_nobody_is_passed_over_where_queues_are_served_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +399,9 @@ def test_lost_work_is_bounded_in_whole_numbers_where_that_is_more(monkeypatch: p
         pooled_in_turn=lambda *_, **__: (exact, run),
     )
     monkeypatch.setattr(relaxations, "SPARING", (1.0,))
-    best: Any = SimpleNamespace(most=lambda tier: 0, offer=lambda *_: [], values={"preemption": (2 * whole,)})
+    best: Any = SimpleNamespace(
+        most=lambda tier: 0, offer=lambda *_: [], values={"preemption": (2 * whole,)}, limits=[]
+    )
     found = relaxations.Relaxations(models, best, lambda *_: None)
     assert list(found._spare(search.Goal("preemption", 3, 0), part[0], frozenset(), lambda: 60.0)) == [whole]
     best.values = {"preemption": (part[0],)}  # nothing is lost beyond the least there may be

@@ -27,7 +27,7 @@ LEVELS, BESIDE = 14, (-8, -4, -2, -1, 0, 1, 2, 4, 8)
 """How many numbers of GPUs are tried for each budget, as far apart as each other; and which ones from where it is
 expected."""
 
-LEVELS_A_SET, BESIDE_A_SET = 5, (-1, 0, 1)
+LEVELS_A_SET, BESIDE_A_SET = 5, (-4, -2, -1, 0, 1, 2, 4)
 """The same for each set of pools, where they are told apart."""
 
 FINELY = 7

@@ -55,6 +55,21 @@ class Places:
             return ()
         return self._of(self.terms[job])[self.terms[other]]
 
+    def covers(self, job: int, other: int, pool: int) -> bool:
+        """Whether a job may use every node of a pool that another one may."""
+        return bool(self._covers[self._rule(job), self._rule(other), pool])
+
+    def replicas(self, job: int, other: int) -> int:
+        """Replicas of a job that fit in the place of a replica of another one."""
+        if self.alone[job]:
+            return 0
+        g, *needs = self._rows[self.terms[job]][[0, *range(4, self._rows.shape[1])]].tolist()
+        gpus, *have = self._rows[self.terms[other]][[0, *range(4, self._rows.shape[1])]].tolist()
+        return int(min([gpus // g, *(there // need for need, there in zip(needs, have, strict=True) if need)]))
+
+    def _rule(self, job: int) -> int:
+        return int(self._rows[self.terms[job]][3])
+
     def anywhere(self, terms: IntArray) -> BoolArray:
         """Whether jobs of each of some terms fit wherever those of each other run, in whatever pool; shape (T, T)."""
         width, columns = len(self._covers[0, 0]), terms.tolist()

@@ -51,6 +51,10 @@ class Pooled:
         The model, and what is to be minimised: GPUs, weighted quarters of GPUs, or GPU-seconds, as the tier has it.
     waiting
         Jobs that may start allocated and are alike, in the order of their budget, and how many go to each pool.
+    begins
+        Whether each of them starts, where they are told apart.
+    can
+        What is possible.
     """
 
     def __init__(self, problem: Problem, tier: str, limits: Mapping[str, int], can: Possible | None = None) -> None:
@@ -58,18 +62,20 @@ class Pooled:
         nodes, self._ready = problem.nodes, problem.nodes.state == NodeState.READY
         self._granted: dict[int, Terms] = defaultdict(list)
         self._slots: dict[tuple[int, int], Terms] = defaultdict(list)
+        self._kept: dict[tuple[int, int], list[tuple[int, int, cp_model.IntVar]]] = defaultdict(list)
         self._cost: Terms = []
         self._running: list[tuple[list[int], cp_model.IntVar]] = []
         self._paid = 0
         self._losers: list[tuple[int, int, cp_model.IntVar]] = []
         self._short: dict[int, cp_model.IntVar] = {}
         self.waiting: list[tuple[list[int], dict[int, cp_model.IntVar]]] = []
+        self.begins: dict[int, cp_model.IntVar] = {}
         held = problem.held
-        self._can = possible(problem) if can is None else can
-        starts = [job for job, mode in self._can.starts if mode is Mode.ALLOCATED]
+        self.can = possible(problem) if can is None else can
+        starts = [job for job, mode in self.can.starts if mode is Mode.ALLOCATED]
         self._sizes = sorted(set(problem.jobs.gpus_per_replica[starts].tolist()) - {0})
         self._goes = np.zeros(len(problem.jobs), dtype=np.bool_)
-        self._goes[list(self._can.goes)] = True
+        self._goes[list(self.can.goes)] = True
         self._there = there = np.where(self._ready, nodes.free_gpus, 0)
         rows = self._ready[held.node] & self._goes[held.job]
         np.add.at(there, held.node[rows], held.gpus[rows])
@@ -81,13 +87,23 @@ class Pooled:
             self.model.add(stays + count * loses[at] >= count)
         for at, var in loses.items():
             self.model.add(dot(self._granted[at]) + int(self._base[at]) >= int(problem.budgets.claim[at]) * var)
-        for (pool, g), terms in self._slots.items():
-            self.model.add(dot(terms) <= int((there[nodes.pool == pool] // g).sum()))
+        self.limit_slots()
         for name, most in limits.items():
             if name in TIERS:
                 self.model.add(self._value(name) <= most)
         self.objective = self._value(tier)
         self.model.minimize(self.objective)
+
+    def limit_slots(self) -> None:
+        """State what slots there are; again once more is taken."""
+        for (pool, g), terms in self._slots.items():
+            self.model.add(dot(terms) <= int((self._there[self.problem.nodes.pool == pool] // g).sum()))
+
+    def take(self, pool: int, gpus: int, replicas: int, starts: cp_model.IntVar) -> None:
+        """Count the slots that replicas of so many GPUs each take in a pool."""
+        for slot in self._sizes:
+            if gpus >= slot:
+                self._slots[pool, slot].append((replicas * (gpus // slot), starts))
 
     def stays(self, values: Sequence[float]) -> frozenset[int]:
         """Jobs that stay in a solution, as many of those alike as it says; of little use unless preemption counts."""
@@ -101,8 +117,27 @@ class Pooled:
         out: dict[int, int] = {}
         for members, starts in self.waiting:
             pools = (pool for pool, var in starts.items() for _ in range(round(values[var.index])))
-            out.update(zip(members, pools, strict=False))
+            begin = [j for j in members if j not in self.begins or round(values[self.begins[j].index])]
+            out.update(zip(begin, pools, strict=False))
         return out
+
+    def apart(self, leaves: Collection[int]) -> None:
+        """Let starts of some budgets use nothing of what their own running work frees, as if it had room for nothing
+        but what others start (rule 6); no bound any more."""
+        problem, held = self.problem, self.problem.held
+        for leaf in sorted(leaves):
+            own = self._ready[held.node] & self._goes[held.job] & (problem.jobs.leaf[held.job] == leaf)
+            foreign = self._there.copy()
+            np.subtract.at(foreign, held.node[own], held.gpus[own])
+            for pool, g in self._slots:
+                takes = [
+                    (int(problem.jobs.replicas[who[0]]) * slots, starts[pool])
+                    for who, starts in self.waiting
+                    if problem.jobs.leaf[who[0]] == leaf and pool in starts
+                    if (slots := int(problem.jobs.gpus_per_replica[who[0]]) // g)
+                ]
+                kept = [(number, stays) for at, number, stays in self._kept[pool, g] if at != leaf]
+                self.model.add(dot(takes + kept) <= int((foreign[problem.nodes.pool == pool] // g).sum()))
 
     def without(self, jobs: Collection[int], values: Sequence[float]) -> None:
         """Let so many fewer of those alike start than in a solution; no bound for a tier any more."""
@@ -137,7 +172,7 @@ class Pooled:
     def _keep(self, *, by_cost: bool) -> None:
         """Jobs that run: those alike that may be preempted stay so many, and those that may be promoted are."""
         jobs, promotes = self.problem.jobs, np.zeros(len(self.problem.jobs), dtype=np.bool_)
-        promotes[list(self._can.promotes)] = True
+        promotes[list(self.can.promotes)] = True
         allocated = (jobs.mode == Mode.ALLOCATED) & self._goes & (jobs.leaf >= 0)
         np.subtract.at(self._base, jobs.leaf[allocated], jobs.size[allocated])
         grants = np.where(allocated | (promotes & self._goes & (jobs.leaf >= 0)), jobs.size, 0)
@@ -168,6 +203,7 @@ class Pooled:
             for key, number in zip(slots, slots_of, strict=True):
                 if number:
                     self._slots[key].append((number, stays))
+                    self._kept[key].append((at, number, stays))
         self._share(shared, alone)
         fixed = ~self._goes & promotes & (jobs.leaf >= 0)
         np.add.at(self._base, jobs.leaf[fixed], jobs.size[fixed])
@@ -221,7 +257,7 @@ class Pooled:
     def _start(self) -> None:
         """Allocated starts of all waiting jobs that are alike, by the pool they go to."""
         jobs = self.problem.jobs
-        waiting = np.array(sorted(j for j, mode in self._can.starts if mode is Mode.ALLOCATED), dtype=np.int64)
+        waiting = np.array(sorted(j for j, mode in self.can.starts if mode is Mode.ALLOCATED), dtype=np.int64)
         waiting = waiting[np.argsort(jobs.order[waiting], kind="stable")]
         columns = (jobs.leaf, jobs.gpus_per_replica, jobs.replicas, jobs.size, jobs.eligibility)
         alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -238,6 +274,4 @@ class Pooled:
             self.waiting.append((members, starts))
             for pool, y in starts.items():
                 self._granted[leaf].append((size, y))
-                for slot in self._sizes:
-                    if g >= slot:
-                        self._slots[pool, slot].append((replicas * (g // slot), y))
+                self.take(pool, g, replicas, y)

@@ -107,9 +107,14 @@ class Usage:
         """An evictable job that was evicted returns; its GPUs must be free (:meth:`can_restore`)."""
         self._move(job, -1)
 
-    def rows_of(self, job: int) -> Iterator[tuple[int, int]]:
-        """(row of ``Problem.held``, node) of an evictable job."""
-        return ((row, n) for row, n, _, _ in self._rows[job])
+    def held_by(self, job: int) -> Iterator[tuple[int, int, int]]:
+        """(row of ``Problem.held``, node, GPUs) of an evictable job."""
+        return ((row, n, gpus) for row, n, gpus, _ in self._rows[job])
+
+    @property
+    def all_open(self) -> bool:
+        """Whether no job has a node to itself."""
+        return not self._shut
 
     def can_restore(self, job: int) -> bool:
         """Whether an evicted job's GPUs and resources are all free, and no start and it would keep each other away."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from cpalloc.problem.problem import BoolArray, Decision, JobState, Mode, Problem
 from cpalloc.solver.greedy import lend, losing, promote, serve, serve_as_needed, serve_beyond, start
 from cpalloc.solver.placing import GreedyState
 from cpalloc.solver.prune import prune
+
+YIELDS = 1024
+"""What the cost of work is divided by that is to make room for others."""
 
 
 def sparing(
@@ -31,25 +35,30 @@ def as_wanted(
     wanted: Mapping[int, int],
     most: Mapping[str, int],
     halted: Callable[[], bool] = bool,
+    lent: Mapping[int, int] = MappingProxyType({}),
+    first: Collection[int] = (),
 ) -> tuple[Decision, frozenset[int]]:
     """The decision that starts jobs in the pools where they are ``wanted``, the largest first, and preempts nobody who
-    ``stays`` for that, as far as possible.
+    ``stays`` for that, as far as possible; and lends to others in the pools that ``lent`` gives. Of equals those of the
+    leaves in ``first`` choose first.
 
     Whoever finds no room that way gets it as anybody would; and while starvation and shortfall exceed ``most``,
     entitlements are then served as ever. Returns who found none at first, too. Once ``halted``, with what was decided
     so far.
     """
     jobs, entitled = problem.jobs, problem.budgets.entitled.tolist()
-    narrowed = _in_pools(_keeping(problem, stays), wanted)
+    narrowed = _yielding(_in_pools(_keeping(problem, stays), {**wanted, **lent}), first)
     state, missed = GreedyState.after(narrowed, status_quo(narrowed)), list[int]()
     for job in wanted:  # each counts for its budget until its own turn, and then as whoever has started
         state.coming[jobs.leaf[job]] += int(jobs.size[job])
-    for job in sorted(wanted, key=lambda j: (-int(jobs.size[j]), int(jobs.order[j]))):
+    for job in _in_turn(problem, wanted, first):
         if halted():
             break
         state.coming[jobs.leaf[job]] -= int(jobs.size[job])
         if not start(state, job, Mode.ALLOCATED, may_preempt=True):
             missed.append(job)
+    for job in _in_turn(problem, lent):
+        start(state, job, Mode.BORROWED, may_preempt=False)
     on_loan = np.flatnonzero(jobs.may_promote)
     for job in on_loan[np.argsort(jobs.order[on_loan], kind="stable")].tolist():
         if state.granted[jobs.leaf[job]] < entitled[jobs.leaf[job]]:
@@ -70,11 +79,32 @@ def completed(problem: Problem, state: GreedyState, most: Mapping[str, int], hal
     return state.result() if halted() else prune(problem, state.result())
 
 
+def _in_turn(problem: Problem, chosen: Collection[int], first: Collection[int] = ()) -> list[int]:
+    """Jobs by size, those that share nodes by what each node gives up; of equals those of some leaves first."""
+    jobs = problem.jobs
+    size, each, leaf, order = jobs.size.tolist(), jobs.gpus_per_replica.tolist(), jobs.leaf.tolist(), jobs.order
+    whole = int(problem.nodes.healthy.max(initial=0))
+    return sorted(
+        chosen,
+        key=lambda j: (-(size[j] if each[j] >= whole else each[j]), leaf[j] not in first, -size[j], int(order[j])),
+    )
+
+
 def _keeping(problem: Problem, stays: Collection[int]) -> Problem:
     """The round if some jobs could not be preempted."""
     state = problem.jobs.state.copy()
     state[list(stays)] = JobState.FIXED
     return replace(problem, jobs=replace(problem.jobs, state=state))
+
+
+def _yielding(problem: Problem, leaves: Collection[int]) -> Problem:
+    """The round if work of some leaves cost next to nothing, so that others take its room before any other."""
+    if not leaves:
+        return problem
+    cost = np.where(
+        np.isin(problem.jobs.leaf, list(leaves)), problem.jobs.preempt_cost // YIELDS, problem.jobs.preempt_cost
+    )
+    return replace(problem, jobs=replace(problem.jobs, preempt_cost=cost))
 
 
 def _in_pools(problem: Problem, pools: Mapping[int, int]) -> Problem:

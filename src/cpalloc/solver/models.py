@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from ortools.sat.python.cp_model import CpModel
 
+from cpalloc.models.in_order import InOrder
 from cpalloc.models.in_turn import serve_in_turn
 from cpalloc.models.objectives import OBJECTIVES
 from cpalloc.models.objectives.inversion import forbid, watch
@@ -200,20 +201,29 @@ class Models:
         stricter: Mapping[str, int],
         likely: Mapping[int, int],
         without: Collection[int],
+        apart: Collection[int],
         *,
         by_pool: bool,
         finely: bool,
     ) -> tuple[Pooled, Run]:
         """The same with budgets that serve their queues in turn (:func:`serve_in_turn`), ``without`` some jobs: no
         bound, but mostly a solution that is as good and passes nobody over. ``likely``: who starts without turns, and
-        where."""
+        where. ``apart``: budgets to which their own work is no room."""
         left = self.meter(limit_s)
         pooled = self._pooled(tier, stricter, without)
         about, jobs = defaultdict[tuple[int, int], int](int), self.problem.jobs
         for job, pool in likely.items():
             about[int(jobs.leaf[job]), pool] += int(jobs.size[job])
         serve_in_turn(pooled, about, by_pool=by_pool, finely=finely)
+        pooled.apart(apart)
         return pooled, self.solved_pooled(pooled, left())
+
+    def pooled_in_order(
+        self, tier: str, stricter: Mapping[str, int] = MappingProxyType({}), without: Collection[int] = ()
+    ) -> tuple[Pooled, InOrder]:
+        """The same with the rows that hold where nobody is passed over."""
+        pooled = self._pooled(tier, stricter, without)
+        return pooled, InOrder(pooled)
 
     def _pooled(self, tier: str, stricter: Mapping[str, int], without: Collection[int] = ()) -> Pooled:
         began = time.perf_counter()

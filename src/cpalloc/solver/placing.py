@@ -170,6 +170,8 @@ def slots_on(state: GreedyState, job: int, node: int, mode: Mode = Mode.ALLOCATE
 
 def best_free(state: GreedyState, job: int, mode: Mode) -> list[tuple[int, int]] | None:
     """(node, replicas) in the domain that the gang leaves with least room to spare; None when none has room."""
+    if int(state.usage.free_gpus.max(initial=0)) < state.problem.jobs.gpus_per_replica[job]:
+        return None  # mostly so in a full cluster, and seen at once
     slots = slots_now(state, job, mode)
     need = int(state.problem.jobs.replicas[job])
     if int(slots.sum()) < need:

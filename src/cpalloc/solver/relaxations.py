@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 
+from cpalloc.models.objectives.inversion import inverted
 from cpalloc.models.pooled import Pooled
 from cpalloc.problem.problem import Decision
 from cpalloc.solver.following import as_wanted, sparing
@@ -30,11 +32,17 @@ SHARE = 0.4
 SPARE_SHARE = 0.85
 """The same of that for ``preemption`` beyond few nodes, where following them gains more than the whole model does."""
 
-PASS_S = 1.5e-4
-"""Seconds a job that a pass of the greedy takes (2 to 3 s at 10,000 nodes): with less time it is not begun."""
+PASS_S = 1e-4
+"""Seconds a job that a pass of the greedy takes (1 to 2 s at 10,000 nodes): with less time it is not begun."""
 
 AGAIN = 6
 """Passes that there must be time for where one is worth little: another one, or one within the slack."""
+
+ONCE, FAR = 4, 1.05
+"""The same for the first one within the slack where the value is more than so many times its bound."""
+
+PLACINGS = 3
+"""Times that the jobs which a solution wants to start are placed."""
 
 FOLLOWED = 6
 """Solutions of a relaxation that are followed at most."""
@@ -61,10 +69,16 @@ class Relaxations:
     def __init__(self, models: Models, best: Incumbent, put_in_order: Callable[[Decision, Goal], None]) -> None:
         self.models, self.best, self.problem = models, best, models.problem
         self._put_in_order = put_in_order
+        self._own: set[int] = set()
+        """Budgets that found no room for all they were to start even when they chose first: mostly their own work is
+        what is to go, which may make room for others only (rule 6)."""
+        self.passing: list[Decision] = []
+        """Decisions of the last part worked on that would be good, but pass somebody over."""
 
     def bound(self, goal: Goal, known: int | None, left: Callable[[], float]) -> tuple[int | None, str]:
         """The best bound, ``known`` or of a relaxation, and where it comes from; the incumbent improves by the way."""
         bound, source = known, "trivial"
+        self.passing.clear()
         for relaxation, name in self._bounds(goal, left):
             if relaxation > self._value(goal):
                 message = "bound %d (%s) of tier %s contradicts the known value %d"
@@ -112,20 +126,24 @@ class Relaxations:
         """Start whom the relaxation starts, as far as they find room, and preempt hardly anybody else for that."""
         models, bound, took = self.models, run.bound, 0.0
         within_slack = bound is not None and self._value(goal) <= bound + goal.slack
-        if within_slack and not self._time_for_a_pass(AGAIN):
+        near = bound is not None and self._value(goal) <= FAR * bound
+        if within_slack and not self._time_for_a_pass(AGAIN if near else ONCE):
             return  # within the slack the later tiers need the time more
+        apart: set[int] = set()
         for _ in range(FOLLOWED):
             if run.values is None or left() <= took or not self._time_for_a_pass():
                 return
             began = time.perf_counter()
             wanted, stays = pooled.starts(run.values), pooled.stays(run.values)
-            candidate, missed = as_wanted(self.problem, stays, wanted, NOTHING, models.hurry)
-            self._offer_unless_late(candidate, goal)
+            _, missed = self._place(goal, stays, wanted, NOTHING, bound or 0)
             if models.hurry():
                 return
             if not missed or (bound is not None and self._value(goal) <= bound):
                 return
-            pooled.without(missed, run.values)
+            if self._own <= apart:
+                pooled.without(missed, run.values)
+            pooled.apart(self._own - apart)
+            apart |= self._own
             took = 0.0 if self.problem.options.deterministic else time.perf_counter() - began
             if took > models.left() / AGAIN:
                 return  # later tiers need the time more
@@ -136,7 +154,8 @@ class Relaxations:
         be, with ever less shortfall to start from: gangs that do not fit after all must find room within the limit.
 
         Budgets are served as ever, or start what they start there if each serves its queue in turn; neither is always
-        better. Yields the bound in whole numbers, if any.
+        better. Where that costs more than it may, the rows that hold where nobody is passed over say how much at least.
+        Yields bounds in whole numbers, if any.
         """
         models, most = self.models, {tier: self.best.most(tier) for tier in BY_GRANTS}
         for share in SPARING:
@@ -153,7 +172,12 @@ class Relaxations:
             if run.bound is not None and share == 1:
                 least = max(least, run.bound)  # with less shortfall it is none
                 yield least
-            if run.values is not None and self._serve_in_turn(goal, least, exact.starts(run.values), limits, left):
+            done = run.values is None or self._serve_in_turn(goal, least, exact.starts(run.values), limits, left)
+            if share == 1 and self._value(goal) > least:
+                for sharper in self._serve_in_order(goal, least, left):
+                    least = max(least, sharper)
+                    yield least
+            if done or (run.bound or 0) >= self._value(goal):
                 return
             if self._value(goal) <= least or not self._time_for_a_pass() or left() < (before - left()) / 2:
                 return
@@ -180,30 +204,98 @@ class Relaxations:
         pool by pool as well once all together cost more, and then with more choices. ``likely``: the starts that would
         be cheapest in any order.
 
-        Returns whether all found room that way, so that nothing is gained by asking for less.
+        Returns whether nothing is gained by asking for less: all found room that way, or what was reached is hardly
+        more than the optimum.
         """
         models, missed, by_pool, finely = self.models, set[int](), False, False
         most = {tier: self.best.most(tier) for tier in BY_GRANTS}
         for _ in range(FOLLOWED):
-            before = left()
+            before, apart = left(), frozenset(self._own)
             pooled, run = models.pooled_in_turn(
-                "preemption", before, limits, likely, missed, by_pool=by_pool, finely=finely
+                "preemption", before, limits, likely, missed, apart, by_pool=by_pool, finely=finely
             )
             if run.values is None or not self._time_for_a_pass():
                 return False
             wanted, stays = pooled.starts(run.values), pooled.stays(run.values)
-            candidate, fresh = as_wanted(self.problem, stays, wanted, most, models.hurry)
-            self._offer(goal, candidate)
+            _, fresh = self._place(goal, stays, wanted, most, least)
             dear = (run.objective or 0) > TURNS_COST * least
-            if not fresh and (finely or not dear):
+            near = goal.tier == "preemption" and self._value(goal) <= TURNS_COST * (run.objective or 0)
+            if (not fresh and (finely or not dear)) or (dear and near and finely):
                 return True
+            how = by_pool, finely
             finely = not fresh and dear and (by_pool or len(self.problem.pool_names) == 1)
             by_pool |= dear and len(self.problem.pool_names) > 1
+            if how == (by_pool, True) and not finely:
+                return True  # with more choices some found no room
             reached = self._value(goal) <= (least if goal.tier == "preemption" else 0)
             if reached or left() < before - left() or not self._time_for_a_pass():
                 return False
-            missed |= fresh
+            if self._own <= apart and how == (by_pool, finely):
+                missed |= fresh  # the same model would want them again
         return False
+
+    def _serve_in_order(self, goal: Goal, least: int, left: Callable[[], float]) -> Iterator[int]:
+        """Follow the relaxation with the rows that hold where nobody is passed over, and ever more that forbid what
+        its solutions pass over on nodes, and what found no room there. Yields its bound, if any."""
+        models, took = self.models, 0.0
+        if ("inversion", 0, 0) not in self.best.limits or not self._time_for_a_pass():
+            return
+        most = {tier: self.best.most(tier) for tier in BY_GRANTS}
+        pooled, order = models.pooled_in_order(goal.tier)
+        apart: set[int] = set()
+        for attempt in range(FOLLOWED):
+            before = left()
+            run = models.solved_pooled(pooled, before)
+            if attempt == 0 and run.bound is not None:
+                least = max(least, run.bound)
+                yield least
+            if run.values is None or self._value(goal) <= least or not self._time_for_a_pass():
+                return
+            wanted, stays, lent = pooled.starts(run.values), pooled.stays(run.values), order.lent(run.values)
+            candidate, missed = self._place(goal, stays, wanted, most, least, lent)
+            took = before - left()
+            if self._value(goal) <= least or left() < took or models.hurry():
+                return
+            passed = inverted(self.problem, candidate)
+            if passed:
+                self.passing.append(candidate)
+            order.forbid(passed)
+            if not passed and self._own <= apart:
+                if not missed:
+                    return  # it would be the same again
+                pooled.without(missed, run.values)
+            pooled.apart(self._own - apart)
+            apart |= self._own
+
+    def _place(
+        self,
+        goal: Goal,
+        stays: Collection[int],
+        wanted: Mapping[int, int],
+        most: Mapping[str, int],
+        least: int,
+        lent: Mapping[int, int] = MappingProxyType({}),
+    ) -> tuple[Decision, frozenset[int]]:
+        """Offer the decision that starts jobs where they are wanted, and that in which budgets that found no room
+        choose first: what their own work leaves is room for others only, who would take what they need.
+
+        Returns the one in which fewest find none, and who does not.
+        """
+        first, out = set[int](), list[tuple[Decision, frozenset[int]]]()
+        for _ in range(PLACINGS):
+            candidate, missed = as_wanted(self.problem, stays, wanted, most, self.models.hurry, lent, first)
+            if goal.tier in BY_GRANTS:
+                self._offer_unless_late(candidate, goal)
+            else:
+                self._offer(goal, candidate)
+            out.append((candidate, missed))
+            late = {int(self.problem.jobs.leaf[j]) for j in missed} - first
+            enough = self._value(goal) <= least
+            self._own |= {int(self.problem.jobs.leaf[j]) for j in missed} & first
+            if not late or enough or not self._time_for_a_pass(2):
+                break
+            first |= late
+        return min(out, key=lambda placed: len(placed[1]))
 
     def _time_for_a_pass(self, times: int = 1) -> bool:
         """Whether the round has time for so many passes of the greedy, and somebody wants them."""

@@ -28,7 +28,7 @@ def _vacated(state: GreedyState, job: int) -> BoolArray:
     9), on nodes it may use; shape (rows,)."""
     problem = state.problem
     among, leaf, size, lent, of_row = problem.once("evictable", lambda: _evictable(problem))
-    may: BoolArray = (leaf != problem.jobs.leaf[job]) & (state.decision.action[among] == Action.KEEP)
+    may: BoolArray = (leaf != problem.jobs.leaf[job]) & (state.decision.action[among] == int(Action.KEEP))
     may &= ~state.decision.promoted[among]
     bound = problem.policy.max_preempted_gpus
     if bound >= 0:
@@ -168,7 +168,13 @@ def _for_one(state: GreedyState, job: int, here: BoolArray) -> _Room | None:
         price = sum_by(node, cost, len(free))[together]
         at = price.argmin()
         options.append((int(price[at]), problem.held.job[rows[node == together[at]]].tolist()))
-    for _, victims in sorted(options):
+    for least, victims in sorted(options):
+        if len(victims) == 1 and not problem.holds and state.usage.all_open:
+            # That it is enough is known: no need to try.
+            if _Losses(state).admit(victims):
+                left = {n: int(free[n] + own) // g for row, n, own in state.usage.held_by(victims[0]) if here[row]}
+                return least, 1, victims, left
+            continue
         found = _try(state, job, iter([tuple(victims)]), partial(_leaves, state, here), {}, 1)
         if found is not None:
             return found
@@ -301,7 +307,7 @@ def _lazily(order: IntArray, others: IntArray, keys: tuple[IntArray, IntArray, F
 
 def _leaves(state: GreedyState, here: BoolArray, job: int) -> list[int]:
     """Nodes that a victim would vacate for the gang."""
-    return [n for row, n in state.usage.rows_of(job) if here[row]]
+    return [n for row, n, _ in state.usage.held_by(job) if here[row]]
 
 
 def _inside(state: GreedyState, here: BoolArray, domain_of: IntArray, domain: int, job: int) -> list[int]:

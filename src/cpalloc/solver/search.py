@@ -113,6 +113,8 @@ class Search:
                 bound, source = self._relaxations.bound(goal, bound, left)
                 if goal.tier == "preemption" and not self._reached(goal, bound):
                     models.spare_the_dear(self._value(goal))
+                    for passing in self._relaxations.passing:
+                        models.repartition(self._told_apart(models.partition, goal, _Seen(passing, [], frozenset())))
             if goal.tier == "inversion" and not self._reached(goal, bound):
                 self._put_in_order(self.best.decision, goal)
                 if not self._reached(goal, bound):

@@ -36,7 +36,7 @@ OTHER_SHARE = 0.35
 """The same for the tiers after these; the last one may take what is left."""
 
 REGIONS_SHARE = 0.85
-"""That of preemption where the whole model is too big: the tiers after it are left as the greedy has them."""
+"""That of preemption beyond few nodes: where it is not proved, little of what comes after it can be."""
 
 OF_GRANTS = dict(zip(BY_GRANTS, (starvation_of, shortfall_of), strict=True))
 """What those tiers are, of entitlements and grants."""
@@ -92,7 +92,7 @@ class StrictOrder:
                 share = SHARE.get(tier.name, OTHER_SHARE) if index < len(tiers) - 1 else 1.0
                 if part > 0 and index < len(tiers) - 1:
                     share = OTHER_SHARE
-                elif tier.name == "preemption" and not models.whole():
+                elif tier.name == "preemption" and len(self.problem.nodes.names) > FEW_NODES:
                     share = REGIONS_SHARE
                 budget = share * models.left()
                 if parts and not parts[-1].proved(self.problem.options.gap):
