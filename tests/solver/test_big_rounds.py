@@ -73,7 +73,7 @@ def test_who_is_dearer_than_a_decision_that_a_relaxation_led_to_stays(monkeypatc
     less = 0
     for seed in range(1, 5):
         paid.clear()
-        solved(generate_doc(GeneratorConfig(nodes=24, seed=seed, family="gang-heavy")))
+        solved(generate_doc(GeneratorConfig(nodes=32, seed=seed, family="mixed")))
         less += len(paid) > 1 and paid[1] < paid[0]
     assert less > 0
 

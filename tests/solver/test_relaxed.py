@@ -80,7 +80,7 @@ def test_a_relaxation_that_contradicts_a_known_decision_is_not_believed(
     monkeypatch.setattr(search, "FEW_NODES", 0)
     monkeypatch.setattr(relaxations, "FEW_NODES", 0)
     monkeypatch.setattr(models.Models, lying, lambda *_: said)
-    document = generate_doc(GeneratorConfig(nodes=8, seed=2)) | {"options": {"time_limit": 5}}
+    document = generate_doc(GeneratorConfig(nodes=12, seed=2)) | {"options": {"time_limit": 5}}
     solution = solve_round(parse_round(document)).solution
     assert "contradicts" in caplog.text
     assert all(p.bound is None or p.bound <= p.best for t in solution.tiers for p in t.parts)
