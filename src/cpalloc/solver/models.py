@@ -33,6 +33,9 @@ from cpalloc.solver.run import minimise
 VARIABLES_PER_S = 8_000
 """Variables built in a second, as measured at 1,000 nodes (docs/benchmarks.md); only to stay within the time limit."""
 
+POSSIBLE_S = 4e-5
+"""Seconds a job that it may take to count what is possible (0.5 s at 10,000 nodes): with less it is not asked."""
+
 LEAST_S = 0.01
 """With less time than this nothing is solved."""
 
@@ -108,7 +111,8 @@ class Models:
         Where time is nearly over nothing is solved any more, and what cannot happen is not worth counting.
         """
         inversion = next((most for tier, part, most in self.best.limits if (tier, part) == ("inversion", 0)), None)
-        if (self.possible.goes & stays or inversion != self._inversion) and not self.hurry():
+        worth_it = self.problem.options.deterministic or self.left() > POSSIBLE_S * len(self.problem.jobs)
+        if (self.possible.goes & stays or inversion != self._inversion) and worth_it and not self.hurry():
             self._inversion = inversion
             self.possible = possible(self.problem, self.possible.goes - stays, inversion)
         now = self.possible
