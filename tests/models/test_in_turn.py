@@ -27,6 +27,19 @@ def started(pooled: Pooled) -> list[str]:
     return sorted(pooled.problem.jobs.ids[j] for j in pooled.starts(solved(pooled).values or ()))
 
 
+def dear_and_cheap(*waiting: Pending) -> Problem:
+    """A node on loan in each of two pools, what h100 holds cheaper than what a100 does; x wants both."""
+    return problem(
+        nodes=[Node("a", pool="a100"), Node("h", pool="h100")],
+        jobs=[
+            Running("dear", budget="y", at="a", gpus=8, lost_s=600),
+            Running("cheap", budget="y", at="h", gpus=8, lost_s=60),
+            *waiting,
+        ],
+        budgets=[Budget("x", entitled=16, claim=16), Budget("y")],
+    )
+
+
 def behind_a_gang(gang: int) -> Problem:
     """16 GPUs on loan, of which 8 cost ten times as much as the other 8. A gang is first in its budget's queue."""
     return problem(
@@ -51,15 +64,9 @@ def test_nobody_is_passed_over_who_would_find_room_in_the_place_of_those_behind(
 
 
 def test_without_turns_whoever_costs_least_starts() -> None:
-    p = problem(
-        nodes=[Node("a", pool="a100"), Node("h", pool="h100")],
-        jobs=[
-            Running("dear", budget="y", at="a", gpus=8, lost_s=600),
-            Running("cheap", budget="y", at="h", gpus=8, lost_s=60),
-            Pending("first", budget="x", gpus=8, nodes={"a"}),
-            Pending("second", budget="x", gpus=8, nodes={"h"}),
-        ],
-        budgets=[Budget("x", entitled=16, claim=16), Budget("y")],
+    p = dear_and_cheap(
+        Pending("first", budget="x", gpus=8, nodes={"a"}),
+        Pending("second", budget="x", gpus=8, nodes={"h"}),
     )
     pooled = Pooled(p, "preemption", {"shortfall": 8})
     assert started(pooled) == ["second"]
@@ -73,15 +80,9 @@ def test_without_turns_whoever_costs_least_starts() -> None:
 
 def test_in_a_set_of_pools_only_those_who_may_go_there_come_first() -> None:
     # What costs least is the job in the middle, in h100; the first one could go there as well.
-    p = problem(
-        nodes=[Node("a", pool="a100"), Node("h", pool="h100")],
-        jobs=[
-            Running("dear", budget="y", at="a", gpus=8, lost_s=600),
-            Running("cheap", budget="y", at="h", gpus=8, lost_s=60),
-            Pending("either", budget="x", gpus=8),
-            Pending("h", budget="x", gpus=8, nodes={"h"}),
-        ],
-        budgets=[Budget("x", entitled=16, claim=16), Budget("y")],
+    p = dear_and_cheap(
+        Pending("either", budget="x", gpus=8),
+        Pending("h", budget="x", gpus=8, nodes={"h"}),
     )
     pooled = Pooled(p, "preemption", {"shortfall": 8})
     serve_in_turn(pooled, {}, by_pool=True)

@@ -20,6 +20,7 @@ from cpalloc.models.pooled import Pooled
 from cpalloc.problem.compile import compile_round
 from cpalloc.problem.problem import Action, Decision, Mode, Problem, status_quo
 from cpalloc.schema import parse_round
+from cpalloc.solver import models as models_
 from cpalloc.solver import relaxations, search
 from cpalloc.solver.following import as_wanted
 from cpalloc.solver.greedy import greedy
@@ -406,3 +407,54 @@ def test_lost_work_is_bounded_in_whole_numbers_where_that_is_more(monkeypatch: p
     assert list(found._spare(search.Goal("preemption", 3, 0), part[0], frozenset(), lambda: 60.0)) == [whole]
     best.values = {"preemption": (part[0],)}  # nothing is lost beyond the least there may be
     assert list(found._spare(search.Goal("preemption", 3, 0), part[0], frozenset(), lambda: 60.0)) == []
+
+
+def test_near_its_bound_a_tier_with_slack_gets_no_further_pass_that_lost_work_may_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    p, offered = two_loans(), list[Decision]()
+    monkeypatch.setattr(relaxations, "PASS_S", 1.0)
+    wanted = {job_at(p, "z1"): 0, job_at(p, "x1"): 0}
+    passes = {}
+    for value, slack in ((104, 9), (106, 9), (104, 0)):
+        for left in (3, 9):
+            offered.clear()
+            models: Any = SimpleNamespace(problem=p, hurry=lambda: False, left=lambda s=left: s * len(p.jobs))
+            best: Any = SimpleNamespace(values={"shortfall": (value,)}, offer=lambda d, *_: offered.append(d))
+            followed = relaxations.Relaxations(models, best, lambda *_: None)
+            followed._place(search.Goal("shortfall", 1, 0, slack), frozenset(), wanted, NOTHING, 100)
+            passes[value, slack, left] = len(offered)
+    assert passes.pop((104, 9, 3)) == 1
+    assert set(passes.values()) == {2}
+
+
+def test_what_a_good_decision_passes_over_is_told_apart_from_the_first_model_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The relaxation's decisions, which pass somebody over, refine the partition before anything is solved."""
+    asked: list[Decision] = []
+    first: list[bool] = []
+    for module in (search, relaxations):
+        monkeypatch.setattr(module, "FEW_NODES", 0)
+    place, current = relaxations.Relaxations._place, models_.Models.current
+
+    def seen(self: Any, *args: Any, **how: Any) -> Any:
+        out = place(self, *args, **how)
+        asked[:] = self.passing
+        return out
+
+    def built(self: Any, tier: str, part: int) -> Any:
+        if (tier, part) == ("preemption", 0) and asked:
+            first.append(bool(self.partition.watched))
+            asked.clear()
+        return current(self, tier, part)
+
+    monkeypatch.setattr(relaxations.Relaxations, "_place", seen)
+    monkeypatch.setattr(models_.Models, "current", built)
+    for seed in range(1, 9):
+        asked.clear()
+        document = generate_doc(GeneratorConfig(nodes=48, seed=seed, family="gang-heavy"))
+        document["options"] = {"deterministic": True, "deterministic_limit": 5, "workers": 1}
+        solve_round(parse_round(document))
+    assert first
+    assert all(first)

@@ -42,6 +42,8 @@ class _Group:
         Whether they may start borrowed as well.
     begins
         By pool, whether each of them starts there.
+    any_from
+        By pool (−1: any) and position, whether any of them starts from there on, once it was asked for.
     """
 
     lent: bool
@@ -57,7 +59,13 @@ class _Group:
 
 
 class InOrder:
-    """The rows that say so, in a relaxation."""
+    """The rows that say so, added to a relaxation.
+
+    Parameters
+    ----------
+    pooled
+        The relaxation. Its starts are told apart from here on (:attr:`~cpalloc.models.pooled.Pooled.begins`).
+    """
 
     def __init__(self, pooled: Pooled) -> None:
         self._pooled, self._model, problem = pooled, pooled.model, pooled.problem

@@ -3,8 +3,9 @@
 Without nodes a round is small whatever its size: kinds of jobs by budget, and slots by pool (``models/pooled.py``). In
 whole numbers its optimum says who starts and who may be preempted for that, and mostly all of that has a place: the
 greedy that follows it reaches the bound of ``shortfall`` at once where serving budget by budget leaves some of them
-short of GPUs that others have beyond their entitlement. Whoever finds no place the relaxation does without, and is
-solved again.
+short of GPUs that others have beyond their entitlement. Whoever finds no place is placed again before the others, or
+the relaxation does without it and is solved again. For lost work budgets serve their queues in turn, or the relaxation
+gets the rows that hold where nobody is passed over.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ class Relaxations:
     def _serve_in_order(self, goal: Goal, least: int, left: Callable[[], float]) -> Iterator[int]:
         """Follow the relaxation with the rows that hold where nobody is passed over, and ever more that forbid what
         its solutions pass over on nodes, and what found no room there. Yields its bound, if any."""
-        models, took = self.models, 0.0
+        models = self.models
         if ("inversion", 0, 0) not in self.best.limits or not self._time_for_a_pass():
             return
         most = {tier: self.best.most(tier) for tier in BY_GRANTS}
@@ -289,12 +290,13 @@ class Relaxations:
             else:
                 self._offer(goal, candidate)
             out.append((candidate, missed))
-            late = {int(self.problem.jobs.leaf[j]) for j in missed} - first
-            enough = self._value(goal) <= least
-            self._own |= {int(self.problem.jobs.leaf[j]) for j in missed} & first
-            if not late or enough or not self._time_for_a_pass(2):
+            leaves, value = {int(self.problem.jobs.leaf[j]) for j in missed}, self._value(goal)
+            self._own |= leaves & first
+            # What is near its bound and has slack is worth no pass that lost work may need.
+            near = bool(goal.slack) and value <= FAR * least
+            if leaves <= first or value <= least or not self._time_for_a_pass(AGAIN if near else 2):
                 break
-            first |= late
+            first |= leaves
         return min(out, key=lambda placed: len(placed[1]))
 
     def _time_for_a_pass(self, times: int = 1) -> bool:

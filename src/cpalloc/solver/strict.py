@@ -35,7 +35,7 @@ SHARE = {"starvation": 0.5, "shortfall": 0.6, "inversion": 0.5, "preemption": 0.
 OTHER_SHARE = 0.35
 """The same for the tiers after these; the last one may take what is left."""
 
-REGIONS_SHARE = 0.85
+MANY_NODES_SHARE = 0.85
 """That of preemption beyond few nodes: where it is not proved, little of what comes after it can be."""
 
 OF_GRANTS = dict(zip(BY_GRANTS, (starvation_of, shortfall_of), strict=True))
@@ -93,7 +93,7 @@ class StrictOrder:
                 if part > 0 and index < len(tiers) - 1:
                     share = OTHER_SHARE
                 elif tier.name == "preemption" and len(self.problem.nodes.names) > FEW_NODES:
-                    share = REGIONS_SHARE
+                    share = MANY_NODES_SHARE
                 budget = share * models.left()
                 if parts and not parts[-1].proved(self.problem.options.gap):
                     budget = 0.0  # ties among what is not known to be best are not worth the time
